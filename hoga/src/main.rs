@@ -1,0 +1,2 @@
+//! The Hoga binary.
+fn main() {}
