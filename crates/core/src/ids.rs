@@ -73,7 +73,7 @@ impl Timestamp {
 
 /// A client's own name for an order, a deposit or a withdrawal: up to 36 characters of `[.A-Z:/a-z0-9_-]` (Binance Spot REST
 /// documentation, `newClientOrderId`). Stored inline, so that an order needs no allocation. Empty means "none".
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId {
     len: u8,
     bytes: [u8; ClientId::MAX],
@@ -106,6 +106,12 @@ impl ClientId {
     /// Whether there is none.
     pub fn is_none(&self) -> bool {
         self.len == 0
+    }
+}
+
+impl Default for ClientId {
+    fn default() -> ClientId {
+        ClientId::NONE
     }
 }
 
