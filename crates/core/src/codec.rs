@@ -8,7 +8,8 @@
 
 use crate::command::{Body, Command};
 use crate::event::{
-    Balance, Event, EventRecord, Execution, Fill, Level, OrderEvent, Reject, Rejection, Trade, Transfer, TransferKind,
+    Balance, Event, EventRecord, Execution, Fill, Level, OrderEvent, Reject, Rejection, Trade, Transfer,
+    TransferKind,
 };
 use crate::ids::{AccountId, AssetId, ClientId, MarketId, OrderId, Seq, Timestamp, TradeId, WithdrawalId};
 use crate::instrument::{Instrument, Name, TradingState};
@@ -22,7 +23,9 @@ pub const VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Written by another version of the format.
-    #[error("format version {found} is not known to this build (it reads {VERSION}): use the build that wrote it")]
+    #[error(
+        "format version {found} is not known to this build (it reads {VERSION}): use the build that wrote it"
+    )]
     Version {
         /// The version byte.
         found: u8,
