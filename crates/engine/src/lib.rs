@@ -1,1 +1,48 @@
-//! hoga-engine
+//! The engine: takes commands, gives each its place and time, matches them, makes them durable, answers, and publishes what happened.
+//!
+//! ```text
+//!  submit ─► ring ─► matcher ─┬─► journal (write, sync) ─► durable ─┐
+//!                             └─► apply ─────────────────► matched ─┴─► gate ─► replies ─► acked
+//!                                                                                            │
+//!        topics, subscribers, queries, snapshots ◄── applied ◄── shadow (reads the journal) ◄┘
+//! ```
+//!
+//! **The order of things:** write → sync → publish the cursor → answer → release. Nothing leaves the engine, neither a reply nor an event,
+//! before the command behind it is durable.
+//!
+//! **Architecture invariants:** there is one matching thread and no lock on its path. The journal's thread knows nothing of orders, and the
+//! matcher nothing of files. The shadow learns of a command only through the journal, never through memory, so that what it publishes is by
+//! construction what a restart would publish. Every queue is bounded. No thread of the engine waits for a client.
+
+mod bell;
+mod config;
+mod error;
+mod fault;
+mod handle;
+mod metrics;
+mod position;
+mod reply;
+mod shared;
+
+pub use config::{Clock, EngineConfig, Partitions, RetainFloor, SystemClock};
+pub use error::{EngineError, SubmitError};
+pub use fault::{Fault, FaultKind};
+pub use handle::{EngineHandle, QueryFn, QueryTicket};
+pub use metrics::{EngineMetrics, Latency};
+pub use position::{Acked, Applied, Durable, Matched, Positions, Received, Space};
+pub use reply::{Lost, Reply, ReplySink, ReplyTo};
+
+use hoga_core::event::EventRecord;
+use hoga_core::exchange::Exchange;
+
+/// Takes events as the shadow applies them. Called on the shadow's thread, in order, with durable events only, each once per run of the
+/// process. Must be quick, or hand over to a bounded queue: while it works the shadow publishes nothing.
+pub trait Subscriber: Send {
+    /// Called once, before anything else, with the state that the following events change.
+    fn on_start(&mut self, exchange: &Exchange) {
+        let _ = exchange;
+    }
+
+    /// Events, of one or more whole commands.
+    fn on_events(&mut self, events: &[EventRecord]);
+}
