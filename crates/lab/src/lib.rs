@@ -1,1 +1,13 @@
-//! hoga-lab
+//! The lab: benches, load generators and the crash loop. Everything that measures the product does so through its public interface,
+//! by driving the built binary; only `bench match` and the replay half of `bench recover` run the engine's parts in this process.
+
+pub mod admin;
+pub mod crash;
+pub mod idle;
+pub mod load;
+pub mod matching;
+pub mod orders;
+pub mod probe;
+pub mod process;
+pub mod recover;
+pub mod report;

@@ -1,0 +1,277 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Exchange and market-data platform in one binary.
+#[derive(Debug, Parser)]
+#[command(
+    name = "hoga",
+    version,
+    after_help = "Exit codes: 0 done; 1 done, and the answer is bad (damage found, audit not clean, a check failed); 2 wrong command \
+                  line or configuration; 3 no running system there; 4 it could not start; 5 a fault stopped it.\n\n\
+                  Example: hoga up --data data --port 8080"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the whole system in this process.
+    #[command(after_help = "Example: hoga up --data /var/lib/hoga --port 0 --no-market\n\
+                            Prints `ready http://ADDRESS` on standard output when it serves; ends in order on SIGTERM within 5 s.")]
+    Up(Up),
+    /// Start the system and feed it a recorded order flow instead of the simulated market.
+    #[command(after_help = "Example: hoga replay orders.csv.gz --speed 10\n\
+                            Formats: Bitstamp order events (.csv or .csv.gz as in the PyPI package ob-analytics 0.1.0), me-consensus (.csv, .csv.gz, .csv.xz).")]
+    Replay(Replay),
+    /// API keys of paper accounts on the running system.
+    #[command(subcommand)]
+    Key(Key),
+    /// Prove that ledger = engine state = deposits − withdrawals, per asset, on the running system.
+    #[command(after_help = "Example: hoga audit --data data --json")]
+    Audit(Audit),
+    /// The journal of a stopped system: verify, dump, stats.
+    #[command(subcommand)]
+    Journal(Journal),
+    /// The configuration: check a file, show every key.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Measure. Prints one JSON object a condition with --json.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Experiments that prove the claims.
+    #[command(subcommand)]
+    Lab(Lab),
+}
+
+/// Flags of `up`.
+#[derive(Args, Debug)]
+pub struct Up {
+    /// TOML file; without it, defaults and HOGA__… variables.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Data folder.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Port; 0 takes a free one.
+    #[arg(long, value_name = "N")]
+    pub port: Option<u16>,
+    /// Empty books and no simulated flow.
+    #[arg(long)]
+    pub no_market: bool,
+}
+
+/// Flags of `replay`.
+#[derive(Args, Debug)]
+pub struct Replay {
+    /// The recording.
+    pub file: PathBuf,
+    /// Times the recorded speed, or `max`.
+    #[arg(long, default_value = "1", value_name = "N|max")]
+    pub speed: String,
+    /// End when the recording ends, with a summary; otherwise go on serving.
+    #[arg(long)]
+    pub exit: bool,
+    /// As for `up`.
+    #[command(flatten)]
+    pub up: Up,
+}
+
+/// `hoga key …`
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Make a paper account with a key; prints account, key and secret as one JSON line.
+    #[command(after_help = "Example: hoga key new --deposit BTC=10 --deposit USDT=1000000")]
+    New {
+        /// ASSET=AMOUNT to start with; may be repeated.
+        #[arg(long, value_name = "ASSET=AMOUNT")]
+        deposit: Vec<String>,
+        /// Data folder of the running system.
+        #[arg(long, default_value = "data", value_name = "DIR")]
+        data: PathBuf,
+    },
+}
+
+/// Flags of `audit`.
+#[derive(Args, Debug)]
+pub struct Audit {
+    /// Data folder of the running system.
+    #[arg(long, default_value = "data", value_name = "DIR")]
+    pub data: PathBuf,
+    /// The report as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `hoga journal …`
+#[derive(Debug, Subcommand)]
+pub enum Journal {
+    /// Check every record; exit code 1 and the place when something is damaged.
+    #[command(after_help = "Example: hoga journal verify --data data --json")]
+    Verify(JournalFlags),
+    /// Print commands, one a line.
+    #[command(after_help = "Example: hoga journal dump --data data --from 1 --to 100 --json")]
+    Dump {
+        /// First command.
+        #[arg(long, default_value_t = 1)]
+        from: u64,
+        /// Last command.
+        #[arg(long, default_value_t = u64::MAX)]
+        to: u64,
+        /// Where, and how.
+        #[command(flatten)]
+        flags: JournalFlags,
+    },
+    /// Segments, commands, bytes.
+    #[command(after_help = "Example: hoga journal stats --data data")]
+    Stats(JournalFlags),
+}
+
+/// Flags of the journal's commands.
+#[derive(Args, Debug)]
+pub struct JournalFlags {
+    /// Data folder.
+    #[arg(long, default_value = "data", value_name = "DIR")]
+    pub data: PathBuf,
+    /// JSON for programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `hoga config …`
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Read a file and the environment, and say what is wrong; exit code 2 then.
+    #[command(after_help = "Example: hoga config check --config hoga.toml")]
+    Check {
+        /// The file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Print every key with the value in force, as TOML.
+    #[command(after_help = "Example: hoga config show > hoga.toml")]
+    Show {
+        /// The file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// How orders travel.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Transport {
+    /// The WebSocket API.
+    Ws,
+    /// REST.
+    Http,
+}
+
+/// When an answer may leave.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Durability {
+    /// After fdatasync.
+    Sync,
+    /// After write.
+    Write,
+    /// At once.
+    None,
+}
+
+/// `hoga bench …`
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// One thread, no I/O: the whole core on a mixed flow, or the bare book on recorded messages.
+    #[command(after_help = "Example: hoga bench match --workload me-consensus:normal --data ../shared/data --json")]
+    Match {
+        /// `core`, `me-consensus` (every scenario there is) or `me-consensus:SCENARIO`.
+        #[arg(long, default_value = "core")]
+        workload: String,
+        /// Folder with `me-consensus/`.
+        #[arg(long, value_name = "DIR", env = "HOGA_DATA", default_value = "../shared/data")]
+        data: PathBuf,
+        /// Commands of the mixed flow.
+        #[arg(long, default_value_t = 2_000_000)]
+        count: u64,
+        /// One JSON object a condition.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Open loop through the public API, durable, read models on.
+    #[command(after_help = "Example: hoga bench orders --transport ws --rate 20000 --seconds 30 --json")]
+    Orders {
+        /// How orders travel.
+        #[arg(long, value_enum, default_value = "ws")]
+        transport: Transport,
+        /// Requests a second.
+        #[arg(long, default_value_t = 20_000.0)]
+        rate: f64,
+        /// Counted seconds.
+        #[arg(long, default_value_t = 30.0)]
+        seconds: f64,
+        /// When an answer may leave.
+        #[arg(long, value_enum, default_value = "sync")]
+        durability: Durability,
+        /// Accounts.
+        #[arg(long, default_value_t = 1_000)]
+        accounts: usize,
+        /// Markets.
+        #[arg(long, default_value_t = 10)]
+        symbols: usize,
+        /// Connections.
+        #[arg(long, default_value_t = 16)]
+        connections: usize,
+        /// Search the highest rate up to this one that holds p99 < 10 ms; one object a try.
+        #[arg(long, value_name = "RATE")]
+        highest: Option<f64>,
+        /// One JSON object a condition.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Replay of the journal, then a restart from a snapshot.
+    #[command(after_help = "Example: hoga bench recover --commands 5000000 --open-orders 1000000 --json")]
+    Recover {
+        /// Commands to replay.
+        #[arg(long, default_value_t = 5_000_000)]
+        commands: u64,
+        /// Orders open in the snapshot.
+        #[arg(long, default_value_t = 1_000_000)]
+        open_orders: u64,
+        /// One JSON object a condition.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The whole system with no load.
+    #[command(after_help = "Example: hoga bench idle --seconds 20 --json")]
+    Idle {
+        /// Seconds.
+        #[arg(long, default_value_t = 20.0)]
+        seconds: f64,
+        /// One JSON object a condition.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `hoga lab …`
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Kill the real binary under load, start it again, and check that nothing acknowledged is missing.
+    #[command(after_help = "Example: hoga lab crash --rounds 200 --seed 1")]
+    Crash {
+        /// Rounds.
+        #[arg(long, default_value_t = 20)]
+        rounds: u32,
+        /// Seed of the kill times.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Keep the data here for a look.
+        #[arg(long, value_name = "DIR")]
+        keep: Option<PathBuf>,
+    },
+}

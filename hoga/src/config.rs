@@ -1,0 +1,326 @@
+//! The configuration: one TOML file, every key with a default, environment overrides.
+//!
+//! `HOGA__SERVER__LISTEN=0.0.0.0:80` overrides `listen` in `[server]`: two underscores between the parts. An unknown key is an error,
+//! in the file and in the environment, so that a typing mistake cannot pass for a setting.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The whole configuration.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where data is kept and how.
+    pub data: Data,
+    /// The HTTP and WebSocket server.
+    pub server: Server,
+    /// Matching and the journal.
+    pub engine: Engine,
+    /// The embedded event log.
+    pub event_log: EventLog,
+    /// The market that `hoga up` simulates.
+    pub market: Market,
+    /// Logging.
+    pub telemetry: Telemetry,
+}
+
+/// `[data]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Data {
+    /// The folder for everything that lasts. Created when missing. One running system per folder.
+    pub dir: PathBuf,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Address and port; port 0 takes a free one.
+    pub listen: String,
+    /// Open connections at most; more are refused at once.
+    pub connections: usize,
+    /// Open connections at most from one address.
+    pub connections_per_address: usize,
+    /// Request weight per minute and address (Binance: 6000). 0 switches the limit off.
+    pub weight_per_minute: u32,
+    /// New orders per 10 s and account (Binance: 100). 0 switches the limit off.
+    pub orders_per_10s: u32,
+    /// New orders per day and account (Binance: 200,000). 0 switches the limit off.
+    pub orders_per_day: u32,
+    /// Origins that browsers may come from besides the server's own.
+    pub origins: Vec<String>,
+    /// Threads of the network runtime.
+    pub threads: usize,
+}
+
+/// `[engine]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Engine {
+    /// When an answer may leave: `sync` (on stable storage; the default), `write` (in the operating system's hands: survives a crash of the
+    /// process, not of the machine), `none` (survives nothing).
+    pub durability: Durability,
+    /// Slots of the inbound ring, a power of two.
+    pub ring: usize,
+    /// Slots that only cancels may use.
+    pub ring_reserve: usize,
+    /// Size of a journal segment in MiB.
+    pub segment_mib: u64,
+    /// Commands between two snapshots.
+    pub snapshot_every: u64,
+}
+
+/// When an answer may leave.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// After fdatasync.
+    Sync,
+    /// After write.
+    Write,
+    /// At once.
+    None,
+}
+
+/// `[event_log]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EventLog {
+    /// Partitions of each topic. Fixed once the topic exists.
+    pub partitions: u32,
+    /// What a topic with `cleanup = delete` keeps, in MiB, as far as every group has read it.
+    pub retention_mib: u64,
+    /// Size of a segment in MiB.
+    pub segment_mib: u64,
+}
+
+/// `[market]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Market {
+    /// Whether simulated makers and takers trade.
+    pub enabled: bool,
+    /// Seed of the simulated flow.
+    pub seed: u64,
+    /// Orders and cancels a second over all symbols.
+    pub rate: u32,
+}
+
+/// `[telemetry]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Telemetry {
+    /// What is logged: `error`, `warn`, `info`, `debug`, or per module as in `info,hoga_engine=debug`.
+    pub log: String,
+    /// One JSON object a line instead of text.
+    pub json: bool,
+}
+
+impl Default for Data {
+    fn default() -> Data {
+        Data { dir: PathBuf::from("data") }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server {
+            listen: "127.0.0.1:8080".into(),
+            connections: 12_000,
+            connections_per_address: 11_000,
+            weight_per_minute: 600_000,
+            orders_per_10s: 1_000_000,
+            orders_per_day: 0,
+            origins: Vec::new(),
+            threads: 2,
+        }
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Engine {
+        Engine {
+            durability: Durability::Sync,
+            ring: 16_384,
+            ring_reserve: 1_024,
+            segment_mib: 64,
+            snapshot_every: 2_000_000,
+        }
+    }
+}
+
+impl Default for EventLog {
+    fn default() -> EventLog {
+        EventLog { partitions: 1, retention_mib: 4_096, segment_mib: 64 }
+    }
+}
+
+impl Default for Market {
+    fn default() -> Market {
+        Market { enabled: true, seed: 7, rate: 150 }
+    }
+}
+
+impl Default for Telemetry {
+    fn default() -> Telemetry {
+        Telemetry { log: "info".into(), json: false }
+    }
+}
+
+/// Why a configuration is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("HOGA-C1: cannot read the configuration {path}: {source}. Check the path given with --config")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not TOML or has keys or values that do not fit.
+    #[error("HOGA-C2: {origin}: {message}. `hoga config show` lists every key with its default")]
+    Invalid {
+        /// Which file or variable.
+        origin: String,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl Config {
+    /// Reads the file, if one is given, and applies the environment's overrides.
+    pub fn load(path: Option<&Path>, environment: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
+        let mut table = match path {
+            None => toml::Table::new(),
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+                text.parse::<toml::Table>().map_err(|e| ConfigError::Invalid {
+                    origin: path.display().to_string(),
+                    message: e.to_string().trim_end().to_owned(),
+                })?
+            }
+        };
+        let mut overrides: Vec<(String, String)> =
+            environment.filter(|(name, _)| name.starts_with("HOGA__")).collect();
+        overrides.sort();
+        for (name, value) in &overrides {
+            apply(&mut table, name, value)?;
+        }
+        let origin = match (path, overrides.is_empty()) {
+            (Some(path), true) => path.display().to_string(),
+            (Some(path), false) => format!("{} with HOGA__… variables", path.display()),
+            (None, _) => "HOGA__… variables".to_owned(),
+        };
+        let config: Config = table
+            .try_into()
+            .map_err(|e: toml::de::Error| ConfigError::Invalid { origin, message: e.message().to_owned() })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What types cannot say.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let fail = |origin: &str, message: String| {
+            Err(ConfigError::Invalid { origin: origin.to_owned(), message })
+        };
+        if !self.engine.ring.is_power_of_two() || self.engine.ring < 64 {
+            return fail("engine.ring", format!("{} is not a power of two of at least 64", self.engine.ring));
+        }
+        if self.engine.ring_reserve * 2 > self.engine.ring {
+            return fail("engine.ring_reserve", "must be at most half of engine.ring".into());
+        }
+        for (name, mib) in
+            [("engine.segment_mib", self.engine.segment_mib), ("event_log.segment_mib", self.event_log.segment_mib)]
+        {
+            if !(1..=1024).contains(&mib) {
+                return fail(name, format!("{mib} is not within 1 to 1024"));
+            }
+        }
+        if !(1..=256).contains(&self.event_log.partitions) {
+            return fail("event_log.partitions", format!("{} is not within 1 to 256", self.event_log.partitions));
+        }
+        if self.market.rate > 100_000 {
+            return fail("market.rate", format!("{} is over 100000", self.market.rate));
+        }
+        if self.server.threads == 0 || self.server.connections == 0 {
+            return fail("server", "threads and connections must not be 0".into());
+        }
+        Ok(())
+    }
+}
+
+/// Sets one `HOGA__A__B=value` in the table. A value that reads as TOML is taken as such, anything else as text.
+fn apply(table: &mut toml::Table, name: &str, value: &str) -> Result<(), ConfigError> {
+    let parts: Vec<String> = name["HOGA__".len()..].split("__").map(str::to_lowercase).collect();
+    let parsed = format!("v = {value}")
+        .parse::<toml::Table>()
+        .ok()
+        .and_then(|mut t| t.remove("v"))
+        .unwrap_or_else(|| toml::Value::String(value.to_owned()));
+    let mut at = table;
+    let (last, path) = parts.split_last().expect("split gives at least one part");
+    for part in path {
+        let entry = at.entry(part.clone()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        at = entry.as_table_mut().ok_or_else(|| ConfigError::Invalid {
+            origin: name.to_owned(),
+            message: format!("'{part}' is a value, not a section"),
+        })?;
+    }
+    at.insert(last.clone(), parsed);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        Config::load(None, pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())))
+    }
+
+    #[test]
+    fn defaults_are_valid_and_survive_a_round_trip() {
+        let config = load(&[]).unwrap();
+        let text = toml::to_string(&config).unwrap();
+        let again: Config = toml::from_str(&text).unwrap();
+        assert_eq!(toml::to_string(&again).unwrap(), text);
+    }
+
+    #[test]
+    fn the_environment_overrides() {
+        let config = load(&[
+            ("HOGA__SERVER__LISTEN", "0.0.0.0:1"),
+            ("HOGA__ENGINE__RING", "1024"),
+            ("HOGA__ENGINE__RING_RESERVE", "64"),
+            ("HOGA__ENGINE__DURABILITY", "write"),
+            ("HOGA__MARKET__ENABLED", "false"),
+            ("HOGA__SERVER__ORIGINS", "[\"https://a.example\"]"),
+            ("OTHER", "1"),
+        ])
+        .unwrap();
+        assert_eq!(config.server.listen, "0.0.0.0:1");
+        assert_eq!(config.engine.ring, 1024);
+        assert_eq!(config.engine.durability, Durability::Write);
+        assert!(!config.market.enabled);
+        assert_eq!(config.server.origins, ["https://a.example"]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (pair, part) in [
+            (("HOGA__ENGINE__RNG", "1024"), "rng"),
+            (("HOGA__ENGINE__RING", "1000"), "power of two"),
+            (("HOGA__ENGINE__RING", "lots"), "lots"),
+            (("HOGA__ENGINE__DURABILITY", "maybe"), "maybe"),
+            (("HOGA__EVENT_LOG__PARTITIONS", "0"), "partitions"),
+        ] {
+            let error = load(&[pair]).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+            assert!(error.contains("HOGA-C2"), "{error}");
+        }
+    }
+}
