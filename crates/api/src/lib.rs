@@ -7,3 +7,4 @@ pub mod catalog;
 pub mod error;
 pub mod json;
 pub mod params;
+pub mod ws;
