@@ -50,7 +50,9 @@ impl Bell {
             let start = Instant::now();
             // Parking may end for no reason, so the state decides.
             while self.state.load(Ordering::SeqCst) == PARKED {
-                let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else { break };
+                let Some(left) = timeout.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) else {
+                    break;
+                };
                 std::thread::park_timeout(left);
             }
         }

@@ -108,6 +108,8 @@ pub enum EngineError {
     #[error(transparent)]
     Fault(#[from] Fault),
     /// The engine did not end in time; everything acknowledged is in the journal all the same.
-    #[error("the engine did not end within {0:?}; everything acknowledged is in the journal, the next start takes longer")]
+    #[error(
+        "the engine did not end within {0:?}; everything acknowledged is in the journal, the next start takes longer"
+    )]
     ShutdownTimeout(Duration),
 }

@@ -103,8 +103,10 @@ impl FaultCell {
     /// Waits until there is a fault, at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<Fault> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, _) =
-            self.changed.wait_timeout_while(first, timeout, |fault| fault.is_none()).unwrap_or_else(PoisonError::into_inner);
+        let (first, _) = self
+            .changed
+            .wait_timeout_while(first, timeout, |fault| fault.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
         first.clone()
     }
 }

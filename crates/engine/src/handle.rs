@@ -1,14 +1,13 @@
 //! The way in: commands, queries, positions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::{self, RecvTimeoutError, TrySendError};
 use std::time::Duration;
 
 use hoga_core::command::Body;
 use hoga_core::exchange::Exchange;
 use hoga_core::ids::Timestamp;
-use hoga_log::ring;
 
 use crate::error::SubmitError;
 use crate::fault::Fault;
@@ -32,8 +31,6 @@ pub(crate) struct Query {
 #[derive(Clone)]
 pub struct EngineHandle {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) ring: ring::Sender<Inbound>,
-    pub(crate) queries: SyncSender<Query>,
 }
 
 impl EngineHandle {
@@ -48,7 +45,8 @@ impl EngineHandle {
         }
         let cancel = body.is_cancel();
         let order = Inbound::Order(Order { body, deadline, reply, received: self.shared.nanos() });
-        let sent = if cancel { self.ring.try_send_reserved(order) } else { self.ring.try_send(order) };
+        let sent =
+            if cancel { self.shared.ring.try_send_reserved(order) } else { self.shared.ring.try_send(order) };
         match sent {
             Ok(()) => {
                 // The matcher closes the intake and then empties the ring for the last time. Either it sees this command there, or this
@@ -87,7 +85,7 @@ impl EngineHandle {
     /// being run when the engine stops.
     pub fn query_with(&self, run: QueryFn) -> Result<(), SubmitError> {
         let query = Query { since: self.shared.acked.get(), run };
-        match self.queries.try_send(query) {
+        match self.shared.queries.try_send(query) {
             Ok(()) => {
                 self.shared.shadow_bell.ring();
                 Ok(())
@@ -118,7 +116,7 @@ impl EngineHandle {
     /// Counters, queue depths and delays. The delays are published by the engine's threads about ten times a second.
     pub fn metrics(&self) -> EngineMetrics {
         let mut metrics = self.shared.metrics.snapshot(self.shared.positions());
-        metrics.inbound_depth = self.ring.len() as u64;
+        metrics.inbound_depth = self.shared.ring.len() as u64;
         metrics
     }
 }
@@ -138,6 +136,3 @@ impl<R> QueryTicket<R> {
         })
     }
 }
-
-/// A counter that several threads add to.
-pub(crate) type Counter = AtomicU64;

@@ -14,22 +14,33 @@
 //! matcher nothing of files. The shadow learns of a command only through the journal, never through memory, so that what it publishes is by
 //! construction what a restart would publish. Every queue is bounded. No thread of the engine waits for a client.
 
+mod batch;
 mod bell;
 mod config;
+mod engine;
 mod error;
 mod fault;
+mod follower;
+mod gate;
 mod handle;
+mod journaler;
+mod matcher;
 mod metrics;
 mod position;
+mod publisher;
 mod reply;
+mod shadow;
 mod shared;
+mod snapshot;
 
 pub use config::{Clock, EngineConfig, Partitions, RetainFloor, SystemClock};
+pub use engine::{Engine, Started};
 pub use error::{EngineError, SubmitError};
 pub use fault::{Fault, FaultKind};
 pub use handle::{EngineHandle, QueryFn, QueryTicket};
 pub use metrics::{EngineMetrics, Latency};
 pub use position::{Acked, Applied, Durable, Matched, Positions, Received, Space};
+pub use publisher::{LIFECYCLE, PROJECTION, TRADES};
 pub use reply::{Lost, Reply, ReplySink, ReplyTo};
 
 use hoga_core::event::EventRecord;

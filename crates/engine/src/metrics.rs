@@ -173,7 +173,8 @@ impl Metrics {
 
 fn histogram() -> Histogram<u64> {
     // The bounds are constants that the library takes: this cannot fail for any input.
-    Histogram::new_with_bounds(FINEST, LONGEST, 2).unwrap_or_else(|_| unreachable!("constant histogram bounds"))
+    Histogram::new_with_bounds(FINEST, LONGEST, 2)
+        .unwrap_or_else(|_| unreachable!("constant histogram bounds"))
 }
 
 /// The published delays of one stage.

@@ -1,6 +1,8 @@
 //! What the engine's threads and handles share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -10,6 +12,7 @@ use hoga_log::ring;
 
 use crate::bell::Bell;
 use crate::fault::{Fault, FaultCell, FaultKind};
+use crate::handle::Query;
 use crate::metrics::Metrics;
 use crate::position::{Acked, Applied, Cursor, Durable, Matched, Positions, Received};
 use crate::reply::ReplyTo;
@@ -34,6 +37,8 @@ pub(crate) enum Inbound {
 
 /// What the engine's threads and handles share.
 pub(crate) struct Shared {
+    pub ring: ring::Sender<Inbound>,
+    pub queries: SyncSender<Query>,
     pub received: Cursor<Received>,
     pub matched: Cursor<Matched>,
     pub durable: Cursor<Durable>,
@@ -47,6 +52,8 @@ pub(crate) struct Shared {
     pub shadow_bell: Bell,
     pub faults: FaultCell,
     pub metrics: Metrics,
+    /// When the last sync ended, in the engine's nanoseconds.
+    pub synced_at: AtomicU64,
     /// Set when the gate has given its last reply.
     pub gate_done: AtomicBool,
     closing: AtomicBool,
@@ -57,8 +64,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// At a recovered position: everything up to it is durable, answered and applied.
-    pub fn new(at: Seq) -> Shared {
+    pub fn new(at: Seq, ring: ring::Sender<Inbound>, queries: SyncSender<Query>) -> Shared {
         Shared {
+            ring,
+            queries,
             received: Cursor::new(at),
             matched: Cursor::new(at),
             durable: Cursor::new(at),
@@ -69,6 +78,7 @@ impl Shared {
             shadow_bell: Bell::default(),
             faults: FaultCell::default(),
             metrics: Metrics::default(),
+            synced_at: AtomicU64::new(0),
             gate_done: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             orphans: Mutex::new(None),
@@ -89,12 +99,14 @@ impl Shared {
     /// Takes nothing more. What is in the ring is still served, unless the engine stopped by a fault.
     pub fn close_intake(&self) {
         self.closing.store(true, Ordering::SeqCst);
+        // When the ring is full the matcher is not asleep at it.
+        let _ = self.ring.try_send_reserved(Inbound::Wake);
     }
 
-    /// Stops everything: no reply, no event and no stream message leaves after this.
+    /// Stops everything: what waits for a reply is told that it is lost, and nothing more is published.
     pub fn stop(&self, kind: FaultKind, thread: &'static str, detail: String) {
-        self.close_intake();
         self.faults.raise(Fault { kind, thread, detail });
+        self.close_intake();
         self.ring_all();
     }
 
@@ -103,14 +115,6 @@ impl Shared {
         self.journal_bell.ring();
         self.gate_bell.ring();
         self.shadow_bell.ring();
-    }
-
-    /// The matcher's last act: whatever still is in the ring, or comes late, is told that it was not taken.
-    pub fn leave_orphans(&self, ring: ring::Receiver<Inbound>) {
-        self.close_intake();
-        *self.orphans.lock().unwrap_or_else(PoisonError::into_inner) = Some(ring);
-        std::sync::atomic::fence(Ordering::SeqCst);
-        self.drop_orphans();
     }
 
     /// Empties the ring after the matcher has ended; dropping a command tells its sender.
@@ -127,5 +131,34 @@ impl Shared {
         let durable = self.durable.get();
         let matched = self.matched.get();
         Positions { received: self.received.get(), matched, durable, acked, applied }
+    }
+}
+
+/// The matcher's end of the inbound ring. When the matcher ends, in whatever way, the intake closes, and what still is in the ring, or
+/// comes at the last moment, is told that it was not taken.
+pub(crate) struct Intake {
+    ring: Option<ring::Receiver<Inbound>>,
+    shared: Arc<Shared>,
+}
+
+impl Intake {
+    pub fn new(ring: ring::Receiver<Inbound>, shared: Arc<Shared>) -> Intake {
+        Intake { ring: Some(ring), shared }
+    }
+
+    /// The ring. It is there until the matcher ends.
+    pub fn ring(&mut self) -> &mut ring::Receiver<Inbound> {
+        self.ring
+            .as_mut()
+            .unwrap_or_else(|| unreachable!("the ring is given away only when the intake is dropped"))
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.shared.close_intake();
+        *self.shared.orphans.lock().unwrap_or_else(PoisonError::into_inner) = self.ring.take();
+        fence(Ordering::SeqCst);
+        self.shared.drop_orphans();
     }
 }

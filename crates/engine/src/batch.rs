@@ -1,0 +1,115 @@
+//! What the matcher hands on, in buffers that go round between two threads and are never freed in steady state.
+
+use std::sync::mpsc::{self, Receiver, SyncSender};
+
+use hoga_core::event::{EventRecord, Reject};
+use hoga_core::ids::{Seq, Timestamp};
+use hoga_log::journal::Batch;
+
+use crate::reply::ReplyTo;
+
+/// The most commands in one batch. Small enough that the journal gets the first of a burst while the last is still being taken.
+pub(crate) const MAX_COMMANDS: usize = 256;
+
+/// Buffers between the matcher and the journal, and between the matcher and the gate: the bound of both queues. When all are under way
+/// the matcher waits, and the inbound ring fills up behind it.
+pub(crate) const BUFFERS: usize = 256;
+
+/// Events that a recycled buffer may keep room for. One command that sweeps a deep book makes more; its buffer is freed afterwards.
+const MAX_KEPT_EVENTS: usize = 4_096;
+
+/// Encoded commands on their way to the journal.
+#[derive(Default)]
+pub(crate) struct Encoded {
+    pub first: Seq,
+    pub count: u32,
+    pub records: Batch,
+}
+
+impl Encoded {
+    /// Empties it and keeps its room.
+    pub fn clear(&mut self) {
+        self.first = Seq(0);
+        self.count = 0;
+        self.records.clear();
+    }
+}
+
+/// A matched command that waits to be durable.
+pub(crate) struct Pending {
+    pub seq: Seq,
+    pub outcome: Result<(), Reject>,
+    pub reply: ReplyTo,
+    /// Its events in the outcome's `events`; none when nobody waits for the reply.
+    pub events: std::ops::Range<usize>,
+    /// When it was handed in, in the engine's nanoseconds.
+    pub received: u64,
+}
+
+/// Matched commands on their way to the gate: those of one [`Encoded`].
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// The time of all its commands.
+    pub time: Timestamp,
+    pub pending: Vec<Pending>,
+    pub events: Vec<EventRecord>,
+}
+
+impl Outcome {
+    /// Empties it and keeps its room, within bounds.
+    pub fn clear(&mut self) {
+        self.pending.clear();
+        self.events.clear();
+        self.events.shrink_to(MAX_KEPT_EVENTS);
+    }
+}
+
+/// The matcher's end of a loop of buffers.
+pub(crate) struct Supply<T> {
+    full: SyncSender<T>,
+    free: Receiver<T>,
+    /// A buffer that was taken and not used.
+    kept: Option<T>,
+}
+
+/// The other end.
+pub(crate) struct Demand<T> {
+    pub full: Receiver<T>,
+    pub free: SyncSender<T>,
+}
+
+/// A loop of [`BUFFERS`] buffers.
+pub(crate) fn circulation<T: Default>() -> (Supply<T>, Demand<T>) {
+    let (to_user, from_maker) = mpsc::sync_channel(BUFFERS);
+    let (to_maker, from_user) = mpsc::sync_channel(BUFFERS);
+    for _ in 0..BUFFERS {
+        // The channel was made with this many places and its receiver lives.
+        let _ = to_maker.try_send(T::default());
+    }
+    (Supply { full: to_user, free: from_user, kept: None }, Demand { full: from_maker, free: to_maker })
+}
+
+impl<T> Supply<T> {
+    /// An empty buffer; waits until the other side gives one back. `None`: the other side has ended.
+    pub fn take(&mut self) -> Option<T> {
+        self.kept.take().or_else(|| self.free.recv().ok())
+    }
+
+    /// Puts an unused buffer back.
+    pub fn keep(&mut self, buffer: T) {
+        self.kept = Some(buffer);
+    }
+
+    /// Hands a buffer over. Never waits: there are as many places as buffers. `false`: the other side has ended.
+    pub fn hand_over(&self, buffer: T) -> bool {
+        self.full.try_send(buffer).is_ok()
+    }
+}
+
+impl<T> Demand<T> {
+    /// Gives an empty buffer back.
+    pub fn give_back(&self, buffer: T) {
+        // When the matcher has ended there is nobody to use it.
+        let _ = self.free.try_send(buffer);
+    }
+}

@@ -1,0 +1,101 @@
+//! The journal's thread: makes commands durable, many with one sync. It knows nothing of orders.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::TryRecvError;
+
+use hoga_log::LogError;
+use hoga_log::journal::Journal;
+use hoga_log::storage::Storage;
+
+use crate::batch::{BUFFERS, Demand, Encoded};
+use crate::fault::FaultKind;
+use crate::metrics::{Pulse, Recorder};
+use crate::position::{Durable, Space};
+use crate::shared::Shared;
+
+/// The name of its thread, as faults tell it.
+const THREAD: &str = "journal";
+
+/// The journal's writer and what it works with.
+pub(crate) struct Journaler<S: Storage> {
+    pub shared: Arc<Shared>,
+    pub journal: Journal<S>,
+    pub batches: Demand<Encoded>,
+}
+
+impl<S: Storage> Journaler<S> {
+    /// Runs until the matcher has ended and everything is synced, or the engine stops.
+    pub fn run(mut self) {
+        self.shared.journal_bell.attach();
+        let (mut sync, mut pulse) = (Recorder::new(), Pulse::default());
+        while !self.shared.faults.stopped() {
+            match self.append_waiting() {
+                Ok(Waiting::Appended) => {
+                    if let Err(error) = self.sync(&mut sync, &mut pulse) {
+                        return self.fail(&error);
+                    }
+                }
+                Ok(Waiting::Nothing) => {
+                    if !self.shared.journal_bell.wait(pulse.sleep()) {
+                        pulse.flush(self.shared.nanos(), &mut [(&mut sync, &self.shared.metrics.sync)]);
+                    }
+                }
+                Ok(Waiting::Closed) => return,
+                Err(error) => return self.fail(&error),
+            }
+        }
+    }
+
+    /// Appends everything that waits: it goes into one sync. What comes during the sync goes into the next.
+    fn append_waiting(&mut self) -> Result<Waiting, LogError> {
+        let mut result = Waiting::Nothing;
+        // A bound, so that a matcher that is as quick as this loop cannot keep it from syncing.
+        for _ in 0..BUFFERS {
+            match self.batches.full.try_recv() {
+                Ok(mut encoded) => {
+                    self.journal.append(encoded.first, encoded.count, encoded.records.bytes())?;
+                    let bytes = encoded.records.bytes().len() as u64;
+                    self.shared.metrics.journal_bytes.fetch_add(bytes, Ordering::Relaxed);
+                    encoded.clear();
+                    self.batches.give_back(encoded);
+                    result = Waiting::Appended;
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) if matches!(result, Waiting::Appended) => break,
+                Err(TryRecvError::Disconnected) => return Ok(Waiting::Closed),
+            }
+        }
+        Ok(result)
+    }
+
+    /// Write → sync → publish the cursor → wake the gate.
+    fn sync(&mut self, sync: &mut Recorder, pulse: &mut Pulse) -> Result<(), LogError> {
+        let shared = &*self.shared;
+        let start = shared.nanos();
+        let through = self.journal.sync()?;
+        let end = shared.nanos();
+        shared.synced_at.store(end, Ordering::Relaxed);
+        shared.durable.advance(Durable::at(through));
+        shared.gate_bell.ring();
+        shared.metrics.syncs.fetch_add(1, Ordering::Relaxed);
+        sync.record(end - start);
+        pulse.touch(end, &mut [(sync, &shared.metrics.sync)]);
+        Ok(())
+    }
+
+    /// A failed write or sync is never tried again: what is on the disk is unknown.
+    fn fail(&self, error: &LogError) {
+        self.shared.stop(FaultKind::Journal, THREAD, error.to_string());
+    }
+}
+
+/// What was there to append.
+enum Waiting {
+    /// Something, and it needs a sync.
+    Appended,
+    /// Nothing yet.
+    Nothing,
+    /// Nothing, and nothing will come.
+    Closed,
+}
