@@ -23,7 +23,10 @@ fn snapshot(update_id: u64, bids: &[(i64, i64)], asks: &[(i64, i64)]) -> DepthBo
     DepthBook::from_snapshot(update_id, of.bids, of.asks)
 }
 
-fn shown(book: &DepthBook) -> (Vec<(i64, i64)>, Vec<(i64, i64)>) {
+/// Price and quantity of each level, best first.
+type Rows = Vec<(i64, i64)>;
+
+fn shown(book: &DepthBook) -> (Rows, Rows) {
     let side = |side| book.levels(side).map(|(price, qty)| (price.0, qty.0)).collect();
     (side(Side::Buy), side(Side::Sell))
 }

@@ -20,7 +20,7 @@ fn recording(test: &str, path: &str) -> Option<String> {
     match std::fs::read_to_string(&file) {
         Ok(text) => Some(text),
         Err(error) => {
-            println!("SKIP {test}: {}: {error}", file.display());
+            eprintln!("SKIP {test}: {}: {error}", file.display());
             None
         }
     }

@@ -23,7 +23,7 @@ fn change_is_against_the_windows_open() {
     for (case, ticks, change, percent) in [
         ("B14: 40 a day ago, another in between, 7 now", [(-23, "40"), (-1, "8"), (0, "7")], "-33", -82_500),
         ("a trade before the window does not count", [(-25, "40"), (-1, "8"), (0, "10")], "2", 25_000),
-        ("Binance's example", [(-2, "99"), (-1, "50"), (0, "4.002")], "-94.998", -95_958),
+        ("Binance's example", [(-2, "99"), (-1, "50"), (0, "4.000002")], "-94.999998", -95_960),
         ("rounded half away from zero", [(-2, "32"), (-1, "50"), (0, "32.00016")], "0.00016", 1),
         ("… on both sides", [(-2, "32"), (-1, "50"), (0, "31.99984")], "-0.00016", -1),
         ("nothing changed", [(-2, "32"), (-1, "50"), (0, "32")], "0", 0),
