@@ -104,12 +104,13 @@ fn b10_an_outage_leaves_no_hole() {
         Interval::M1,
         &[tick(seconds(at(5, 59)), 1, "182.5", "1"), tick(seconds(at(7, 0)), 2, "183.5", "1")],
     );
-    let previous = Some(Price::parse("182.1").unwrap());
-    let six: Vec<Candle> = filled(candles.clone(), Interval::M1, at(5, 57), at(6, 3), previous).collect();
+    let previous = Price::parse("182.1").unwrap();
+    let six: Vec<Candle> =
+        filled(candles.clone(), Interval::M1, at(5, 57), at(6, 3), Some(previous)).collect();
     let times: Vec<Timestamp> = six.iter().map(|c| c.open_time).collect();
     assert_eq!(times, (0..6).map(|i| Timestamp(at(5, 57).0 + i * MINUTE)).collect::<Vec<_>>());
     assert_eq!(six.iter().map(|c| c.trades).collect::<Vec<_>>(), [0, 0, 1, 0, 0, 0]);
-    assert_eq!(six[1].close, previous.unwrap());
+    assert_eq!(six[1].close, previous);
     assert_eq!(prices(&six[5])[3], "182.5");
     // Without a known close before it the sequence begins with the first trade; candles before `from` give the close they end with.
     assert_eq!(
