@@ -1,1 +1,22 @@
-//! hoga-log
+//! The durable parts of Hoga: the ring between threads, the journal of commands and the event log.
+//!
+//! - [`ring`]: a bounded queue from many producers to one consumer, and [`ring::Cursor`], a position that threads wait
+//!   for.
+//! - [`storage`]: the small trait behind which the disk sits, so that a test can crash it.
+//! - [`segment`]: the format of a segment file: batches of records with checksums, shared by journal and event log.
+//! - [`journal`]: one writer, group commit, recovery, readers that follow, and the functions behind
+//!   `hoga journal verify|dump|stats`.
+//! - [`event_log`]: topics, partitions and consumer groups; in memory or in segment files.
+//!
+//! **Architecture invariants:** nothing in this crate knows what a command or an event is (payloads are bytes). No
+//! failed write or sync is ever tried again. No length that was read from a file is believed before it was bounded.
+
+mod error;
+pub mod event_log;
+pub mod journal;
+pub mod ring;
+pub mod segment;
+pub mod storage;
+mod wait;
+
+pub use error::LogError;

@@ -1,0 +1,131 @@
+//! Makes the next segment ready before it is needed, so that going on to it costs no more than any other write.
+//!
+//! A file that grows makes each sync wait for the file system's own journal as well; a reserved but never written extent
+//! does so when it is first written. So a segment is filled with zeros, a piece at a time with a sync after each, on a
+//! thread of its own, while its predecessor is in use.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use crate::segment::file_name;
+use crate::storage::{Storage, StorageFile};
+
+/// Zeros are written in pieces of this size: small enough that a commit beside it waits little for the device.
+const PIECE: usize = 256 << 10;
+
+/// A segment that is ready.
+pub(crate) struct Spare<S: Storage> {
+    pub(crate) index: u64,
+    pub(crate) file: S::File,
+    pub(crate) len: u64,
+}
+
+type Task<S> = JoinHandle<io::Result<Spare<S>>>;
+
+/// At most one segment in preparation or ready.
+pub(crate) struct Preparer<S: Storage> {
+    storage: S,
+    dir: PathBuf,
+    bytes: u64,
+    prefill: bool,
+    stop: Arc<AtomicBool>,
+    task: Option<Task<S>>,
+    ready: Option<Spare<S>>,
+}
+
+impl<S: Storage> Preparer<S> {
+    pub(crate) fn new(storage: S, dir: PathBuf, bytes: u64, prefill: bool) -> Preparer<S> {
+        let stop = Arc::new(AtomicBool::new(false));
+        Preparer { storage, dir, bytes, prefill, stop, task: None, ready: None }
+    }
+
+    /// Whether a segment is ready or being made.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.task.is_some() || self.ready.is_some()
+    }
+
+    /// Takes over a segment that an earlier run made.
+    pub(crate) fn adopt(&mut self, spare: Spare<S>) {
+        self.ready = Some(spare);
+    }
+
+    /// Starts making segment `index`; at once where the storage has no background.
+    pub(crate) fn start(&mut self, index: u64) -> io::Result<()> {
+        let (storage, dir, bytes) = (self.storage.clone(), self.dir.clone(), self.bytes);
+        let prefill = self.prefill && S::BACKGROUND;
+        let stop = self.stop.clone();
+        if !S::BACKGROUND {
+            self.ready = Some(make(&storage, &dir, index, bytes, false, &stop)?);
+            return Ok(());
+        }
+        let work = move || make(&storage, &dir, index, bytes, prefill, &stop);
+        self.task = Some(std::thread::Builder::new().name("journal-prepare".into()).spawn(work)?);
+        Ok(())
+    }
+
+    /// The segment `index` with room for `least` bytes: the one that is ready, or a new one.
+    pub(crate) fn take(&mut self, index: u64, least: u64) -> io::Result<Spare<S>> {
+        if let Some(task) = self.task.take() {
+            match task.join() {
+                Ok(result) => self.ready = Some(result?),
+                Err(_) => return Err(io::Error::other("the thread that prepares segments has panicked")),
+            }
+        }
+        let spare = match self.ready.take() {
+            Some(spare) if spare.index == index => spare,
+            _ => {
+                let bytes = self.bytes.max(least);
+                make(&self.storage, &self.dir, index, bytes, false, &AtomicBool::new(false))?
+            }
+        };
+        if spare.len >= least {
+            return Ok(spare);
+        }
+        spare.file.allocate(least)?;
+        spare.file.sync()?;
+        Ok(Spare { len: least, ..spare })
+    }
+}
+
+impl<S: Storage> Drop for Preparer<S> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(task) = self.task.take() {
+            // What it made is found, or made again, at the next start.
+            drop(task.join());
+        }
+    }
+}
+
+/// Makes an empty segment with disk space behind all of it; its name and its length are durable when it returns.
+pub(crate) fn make<S: Storage>(
+    storage: &S,
+    dir: &Path,
+    index: u64,
+    bytes: u64,
+    prefill: bool,
+    stop: &AtomicBool,
+) -> io::Result<Spare<S>> {
+    let path = dir.join(file_name(index));
+    if storage.exists(&path)? {
+        storage.remove(&path)?;
+    }
+    let file = storage.create(&path)?;
+    file.allocate(bytes)?;
+    if prefill {
+        let zeros = vec![0; PIECE];
+        let mut at = 0;
+        while at < bytes && !stop.load(Ordering::Relaxed) {
+            let len = (bytes - at).min(PIECE as u64);
+            file.write_at(at, &zeros[..len as usize])?;
+            file.sync()?;
+            at += len;
+        }
+    }
+    file.sync()?;
+    storage.sync_dir(dir)?;
+    Ok(Spare { index, file, len: bytes })
+}
