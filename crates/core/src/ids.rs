@@ -103,6 +103,11 @@ impl ClientId {
         std::str::from_utf8(&self.bytes[..self.len as usize]).unwrap_or_default()
     }
 
+    /// The text's bytes; empty for [`ClientId::NONE`].
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len as usize]
+    }
+
     /// Whether there is none.
     pub fn is_none(&self) -> bool {
         self.len == 0

@@ -1,7 +1,7 @@
 //! Assets, instruments and their filters.
 
 use crate::ids::{AssetId, MarketId};
-use crate::money::{Amount, Price, Qty};
+use crate::money::{Amount, Price, Qty, SCALE};
 use crate::order::coded;
 
 /// A short name of an asset or a symbol, stored inline: 1 to 20 characters of `[A-Z0-9]`.
@@ -96,4 +96,29 @@ pub struct Instrument {
     pub maker_fee_ppm: u32,
     /// Fee of the side that took, in parts per million.
     pub taker_fee_ppm: u32,
+}
+
+impl Instrument {
+    /// Whether the definition is usable: steps and limits positive and in order, price times quantity always exact, fees at most 100 %.
+    /// `price_tick × lot_step` must be a multiple of 10⁻⁸ of the quote asset, or products would have to be rounded.
+    pub fn check(&self) -> bool {
+        let exact = i128::from(self.price_tick.0) * i128::from(self.lot_step.0) % i128::from(SCALE) == 0;
+        self.base != self.quote
+            && self.symbol != Name::default()
+            && self.price_tick.0 > 0
+            && self.price_min.0 >= 0
+            && self.price_max.0 >= self.price_min.0.max(self.price_tick.0)
+            && self.lot_step.0 > 0
+            && self.lot_min.0 >= 0
+            && self.lot_max.0 >= self.lot_min.0.max(self.lot_step.0)
+            && self.market_lot_max.0 >= self.lot_min.0.max(self.lot_step.0)
+            && self.notional_min.0 >= 0
+            && self.notional_max >= self.notional_min
+            && self.notional_max.0 > 0
+            && self.max_orders > 0
+            && self.max_position.0 >= 0
+            && self.maker_fee_ppm <= 1_000_000
+            && self.taker_fee_ppm <= 1_000_000
+            && exact
+    }
 }
