@@ -39,19 +39,18 @@ export class DepthBook {
   lastUpdateId = 0;
   /** Events that did not start where the last one ended. */
   gaps = 0;
-  /** Snapshots taken again after the first one. */
+  /** Snapshots taken again because the copy could not be trusted any more. */
   resyncs = 0;
   private buffer: DepthEvent[] = [];
-  private everLive = false;
 
-  /** Forgets the levels and starts to buffer: called before each snapshot is asked for. */
-  restart(): void {
+  /** Forgets the levels and starts to buffer: called before each snapshot is asked for. `resync`: of the same market again. */
+  restart(resync: boolean): void {
     this.bids.length = 0;
     this.asks.length = 0;
     this.buffer = [];
     this.state = 'buffering';
     this.lastUpdateId = 0;
-    if (this.everLive) this.resyncs += 1;
+    if (resync) this.resyncs += 1;
   }
 
   onEvent(event: DepthEvent): FoldResult {
@@ -75,7 +74,6 @@ export class DepthBook {
     const waiting = this.buffer.filter(event => event.u > snapshot.lastUpdateId);
     this.buffer = [];
     this.state = 'live';
-    this.everLive = true;
     const first = waiting[0];
     // The first event has to cover the update after the snapshot; it may begin earlier, as it holds absolute quantities.
     if (first && first.U > snapshot.lastUpdateId + 1) {

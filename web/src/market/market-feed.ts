@@ -58,6 +58,7 @@ export class MarketFeed {
   private changeTimer = 0;
   private snapshotTurn = 0;
   private candleTurn = 0;
+  private everOpened = false;
   private loadingOlder = false;
   private oldestReached = false;
   private readonly rest: Rest;
@@ -69,7 +70,9 @@ export class MarketFeed {
     this.connection.opened.on(() => {
       this.subscribed.clear();
       this.lastChange = -Infinity;
-      this.change(() => this.loadAll());
+      const again = this.everOpened;
+      this.everOpened = true;
+      this.change(() => this.loadAll(again));
     });
     this.connection.changed.on(() => this.healthChanged.emit());
     this.connection.message.on(message => this.receive(message));
@@ -84,12 +87,12 @@ export class MarketFeed {
     this.market = market;
     this.trades = [];
     this.timeline.clear();
-    this.book.restart();
+    this.book.restart(false);
     this.marketChanged.emit();
     this.tradesChanged.emit();
     this.bookChanged.emit();
     this.candlesChanged.emit({ kind: 'all' });
-    this.change(() => this.loadAll());
+    this.change(() => this.loadAll(false));
   }
 
   selectInterval(interval: Interval): void {
@@ -161,16 +164,16 @@ export class MarketFeed {
     if (this.subscribed === wanted) then();
   }
 
-  private loadAll(): void {
+  private loadAll(afterLoss: boolean): void {
     this.timeline.clear();
-    this.restartBook();
+    this.restartBook(afterLoss);
     void this.loadCandles();
     void this.loadTrades();
     void this.loadTickers();
   }
 
-  private restartBook(withEvent?: DepthEvent): void {
-    this.book.restart();
+  private restartBook(resync: boolean, withEvent?: DepthEvent): void {
+    this.book.restart(resync);
     if (withEvent) this.book.onEvent(withEvent);
     this.bookChanged.emit();
     this.healthChanged.emit();
@@ -185,7 +188,7 @@ export class MarketFeed {
         const snapshot = await this.rest.depth(symbol, SNAPSHOT_LEVELS);
         if (turn !== this.snapshotTurn || symbol !== this.market.symbol) return;
         if (this.book.onSnapshot(snapshot) !== 'resync') break;
-        this.book.restart();
+        this.book.restart(true);
       } catch {
         if (turn !== this.snapshotTurn) return;
       }
@@ -274,7 +277,7 @@ export class MarketFeed {
 
   private onDepth(event: DepthEvent): void {
     if (this.book.state === 'empty') return;
-    if (this.book.onEvent(event) === 'resync') this.restartBook(event);
+    if (this.book.onEvent(event) === 'resync') this.restartBook(true, event);
     else this.bookChanged.emit();
   }
 

@@ -39,8 +39,11 @@ export function ladderPanel(feed: MarketFeed, pick: (price: Units) => void): HTM
   const bidRows: Row[] = [];
   const last = h('strong', { class: 'number' }, '–');
   const spread = h('span', { class: 'number dim' });
-  const baseLabel = h('span', {});
-  const quoteLabel = h('span', {});
+  const unit = () => h('span', { class: 'head-unit' });
+  const baseUnit = unit();
+  const quoteUnit = unit();
+  const quoteLabel = h('span', {}, words.price, quoteUnit);
+  const baseLabel = h('span', {}, words.amount, baseUnit);
   const sumLabel = h('span', { class: 'sum' });
   const grouping = h('select', { 'aria-label': words.grouping, class: 'small-select' });
   grouping.addEventListener('change', () => {
@@ -51,8 +54,8 @@ export function ladderPanel(feed: MarketFeed, pick: (price: Units) => void): HTM
     const { market } = feed;
     factor = 1n;
     grouping.replaceChildren(...STEPS.map(step => h('option', {}, plain(market.tick * step))));
-    setText(quoteLabel, `${words.price} (${market.quote})`);
-    setText(baseLabel, `${words.amount} (${market.base})`);
+    setText(quoteUnit, ` (${market.quote})`);
+    setText(baseUnit, ` (${market.base})`);
     setText(sumLabel, words.total);
   };
 

@@ -194,7 +194,8 @@ export function orderForm(feed: MarketFeed, account: AccountFeed, session: Sessi
     try {
       const row = await account.place(checked.order);
       const tone = row.side === 'BUY' ? 'up' : 'down';
-      toast(words.orderPlaced, `${row.side === 'BUY' ? words.buy : words.sell} ${market.base}/${market.quote} · ${row.status}`, tone);
+      // What became of it at once is told by the account's stream.
+      if (row.status === 'NEW' || !account.ready) toast(words.orderPlaced, `${row.side === 'BUY' ? words.buy : words.sell} ${market.base}/${market.quote} · ${row.status}`, tone);
       tried = false;
       update({ amount: '', total: '' });
     } catch (reason) {

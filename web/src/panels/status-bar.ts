@@ -22,7 +22,7 @@ export function statusBar(feed: MarketFeed, account: AccountFeed, session: Sessi
   const market = connection(words.marketData, 'market-state');
   const own = connection(words.privateStream, 'account-state');
   const trip = figure(words.roundTrip, 'round-trip', 'wide-only');
-  const update = figure(words.update, 'update-id');
+  const update = figure(words.update, 'update-id', 'wide-only');
   const gaps = figure(words.gaps, 'gaps');
   const resyncs = figure(words.resyncs, 'resyncs');
   const stale = figure(words.refusedCandles, 'stale-candles', 'wide-only');
