@@ -1,10 +1,9 @@
-//! What the matcher hands on, in buffers that go round between two threads and are never freed in steady state.
+//! What the matcher hands on (to the journal a [`hoga_log::journal::Batch`], to the gate an [`Outcome`]), in buffers that go round between two threads and are never freed in steady state.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use hoga_core::event::{EventRecord, Reject};
 use hoga_core::ids::{Seq, Timestamp};
-use hoga_log::journal::Batch;
 
 use crate::reply::ReplyTo;
 
@@ -18,23 +17,6 @@ pub(crate) const BUFFERS: usize = 256;
 /// Events that a recycled buffer may keep room for. One command that sweeps a deep book makes more; its buffer is freed afterwards.
 const MAX_KEPT_EVENTS: usize = 4_096;
 
-/// Encoded commands on their way to the journal.
-#[derive(Default)]
-pub(crate) struct Encoded {
-    pub first: Seq,
-    pub count: u32,
-    pub records: Batch,
-}
-
-impl Encoded {
-    /// Empties it and keeps its room.
-    pub fn clear(&mut self) {
-        self.first = Seq(0);
-        self.count = 0;
-        self.records.clear();
-    }
-}
-
 /// A matched command that waits to be durable.
 pub(crate) struct Pending {
     pub seq: Seq,
@@ -46,7 +28,7 @@ pub(crate) struct Pending {
     pub received: u64,
 }
 
-/// Matched commands on their way to the gate: those of one [`Encoded`].
+/// Matched commands on their way to the gate: those of one batch of the journal.
 #[derive(Default)]
 pub(crate) struct Outcome {
     /// The time of all its commands.

@@ -104,12 +104,13 @@ impl Engine {
             shared: shared.clone(),
             exchange: follower.exchange.clone(),
             clock: config.clock.clone(),
+            durability: config.durability,
             journal: to_journal,
             gate: to_gate,
             marks: mark,
         };
         let journaler = Journaler { shared: shared.clone(), journal, batches };
-        let gate = Gate { shared: shared.clone(), outcomes };
+        let gate = Gate { shared: shared.clone(), outcomes, durability: config.durability };
         let writer =
             SnapshotWriter::start(shared.clone(), config.clone(), storage, snapshots, log, started.snapshot)?;
         let shadow = Shadow {
@@ -245,7 +246,9 @@ fn recover<S: Storage>(
         segment_bytes: config.segment_bytes,
         durability: config.durability,
     };
-    let (journal, recovery) = Journal::open(storage.clone(), journal_config)?;
+    // What lies before the newest snapshot need not be read again; should an older one be used, the replay checks what it reads.
+    let newest = snapshots.list()?.last().map_or(Seq(0), |seq| seq.next());
+    let (journal, recovery) = Journal::open_from(storage.clone(), journal_config, newest)?;
     let mut publisher = Publisher::open(config, &*log)?;
     let base = choose(&snapshots, &publisher, recovery.first, recovery.last)?;
     let (snapshot, exchange) = match base {

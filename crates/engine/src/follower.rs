@@ -128,11 +128,11 @@ impl<S: Storage> Follower<S> {
     pub fn advance(&mut self, upto: Seq, mut marks: Option<&mut Marks>) -> Result<u64, FollowError> {
         self.events.clear();
         self.events.shrink_to(MAX_KEPT_EVENTS);
-        let Follower { exchange, publisher, log, reader, events } = self;
+        let Follower { exchange, publisher, reader, events, .. } = self;
         let mut failure = None;
         reader
             .read(upto, CHUNK, |seq, bytes| {
-                match apply(exchange, publisher, &**log, events, marks.as_deref_mut(), seq, bytes) {
+                match apply(exchange, publisher, events, marks.as_deref_mut(), seq, bytes) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(error) => {
                         failure = Some(error);
@@ -156,7 +156,6 @@ impl<S: Storage> Follower<S> {
 fn apply(
     exchange: &mut Exchange,
     publisher: &mut Publisher,
-    log: &dyn EventLog,
     events: &mut Vec<EventRecord>,
     marks: Option<&mut Marks>,
     seq: Seq,
@@ -176,7 +175,7 @@ fn apply(
     // A refused command is an answer; its event goes the way of all events.
     let _ = exchange.apply(&command, events);
     for event in &events[first..] {
-        publisher.add(event, log).map_err(FollowError::Publish)?;
+        publisher.add(event).map_err(FollowError::Publish)?;
     }
     match marks {
         Some(marks) => marks.check(exchange),

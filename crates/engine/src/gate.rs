@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
 
+use hoga_log::journal::Durability;
+
 use crate::batch::{Demand, Outcome};
 use crate::metrics::{Pulse, Recorder};
 use crate::position::{Acked, Space};
@@ -14,6 +16,7 @@ use crate::shared::Shared;
 pub(crate) struct Gate {
     pub shared: Arc<Shared>,
     pub outcomes: Demand<Outcome>,
+    pub durability: Durability,
 }
 
 impl Gate {
@@ -47,7 +50,7 @@ impl Gate {
                 }
             };
             let Some(last) = outcome.pending.last().map(|pending| pending.seq) else { continue };
-            while !shared.durable.get().covers(last) {
+            while self.durability != Durability::None && !shared.durable.get().covers(last) {
                 if shared.faults.stopped() {
                     return; // dropping the outcome tells everybody who waits
                 }

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::TryRecvError;
 
 use hoga_log::LogError;
-use hoga_log::journal::Journal;
+use hoga_log::journal::{Batch, Durability, Journal};
 use hoga_log::storage::Storage;
 
-use crate::batch::{BUFFERS, Demand, Encoded};
+use crate::batch::{BUFFERS, Demand};
 use crate::fault::FaultKind;
 use crate::metrics::{Pulse, Recorder};
 use crate::position::{Durable, Space};
@@ -21,7 +21,7 @@ const THREAD: &str = "journal";
 pub(crate) struct Journaler<S: Storage> {
     pub shared: Arc<Shared>,
     pub journal: Journal<S>,
-    pub batches: Demand<Encoded>,
+    pub batches: Demand<Batch>,
 }
 
 impl<S: Storage> Journaler<S> {
@@ -39,11 +39,21 @@ impl<S: Storage> Journaler<S> {
                 Ok(Waiting::Nothing) => {
                     if !self.shared.journal_bell.wait(pulse.sleep()) {
                         pulse.flush(self.shared.nanos(), &mut [(&mut sync, &self.shared.metrics.sync)]);
+                        // With time to spare: damage to the last batch can then be told from a torn write.
+                        if let Err(error) = self.journal.seal() {
+                            return self.fail(&error);
+                        }
                     }
                 }
-                Ok(Waiting::Closed) => return,
+                Ok(Waiting::Closed) => break,
                 Err(error) => return self.fail(&error),
             }
+        }
+        let Journaler { shared, journal, .. } = self;
+        if !shared.faults.stopped()
+            && let Err(error) = journal.close()
+        {
+            shared.stop(FaultKind::Journal, THREAD, error.to_string());
         }
     }
 
@@ -53,12 +63,11 @@ impl<S: Storage> Journaler<S> {
         // A bound, so that a matcher that is as quick as this loop cannot keep it from syncing.
         for _ in 0..BUFFERS {
             match self.batches.full.try_recv() {
-                Ok(mut encoded) => {
-                    self.journal.append(encoded.first, encoded.count, encoded.records.bytes())?;
-                    let bytes = encoded.records.bytes().len() as u64;
-                    self.shared.metrics.journal_bytes.fetch_add(bytes, Ordering::Relaxed);
-                    encoded.clear();
-                    self.batches.give_back(encoded);
+                Ok(mut batch) => {
+                    self.journal.append(batch.first(), batch.count(), batch.records())?;
+                    self.shared.metrics.journal_bytes.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                    batch.clear();
+                    self.batches.give_back(batch);
                     result = Waiting::Appended;
                 }
                 Err(TryRecvError::Empty) => break,
@@ -78,6 +87,10 @@ impl<S: Storage> Journaler<S> {
         shared.synced_at.store(end, Ordering::Relaxed);
         shared.durable.advance(Durable::at(through));
         shared.gate_bell.ring();
+        if self.journal.config().durability == Durability::None {
+            // The gate does not wait for this, but the shadow does: it reads what is written.
+            shared.shadow_bell.ring();
+        }
         shared.metrics.syncs.fetch_add(1, Ordering::Relaxed);
         sync.record(end - start);
         pulse.touch(end, &mut [(sync, &shared.metrics.sync)]);

@@ -8,8 +8,9 @@ use hoga_core::codec;
 use hoga_core::command::{Command, RULES_VERSION};
 use hoga_core::exchange::Exchange;
 use hoga_core::ids::{Seq, Timestamp};
+use hoga_log::journal::{Batch, Durability};
 
-use crate::batch::{Encoded, MAX_COMMANDS, Outcome, Pending, Supply};
+use crate::batch::{MAX_COMMANDS, Outcome, Pending, Supply};
 use crate::config::Clock;
 use crate::metrics::{Pulse, Recorder};
 use crate::position::{Durable, Matched, Received, Space};
@@ -29,7 +30,8 @@ pub(crate) struct Matcher {
     pub intake: Intake,
     pub exchange: Exchange,
     pub clock: Arc<dyn Clock>,
-    pub journal: Supply<Encoded>,
+    pub durability: Durability,
+    pub journal: Supply<Batch>,
     pub gate: Supply<Outcome>,
     pub marks: SyncSender<ChainMark>,
 }
@@ -45,7 +47,6 @@ impl Matcher {
     /// Runs until the intake is closed and the ring is empty, or the engine stops.
     pub fn run(mut self) {
         let mut commands: Vec<Command> = Vec::with_capacity(MAX_COMMANDS);
-        let mut scratch: Vec<u8> = Vec::with_capacity(1024);
         let mut delays =
             Delays { queue: Recorder::new(), matching: Recorder::new(), pulse: Pulse::default() };
         loop {
@@ -62,18 +63,18 @@ impl Matcher {
                 continue;
             }
             // Waits when the journal or the gate is behind: the queues' rule is that the matcher waits and the ring fills.
-            let Some(mut encoded) = self.journal.take() else { return };
+            let Some(mut batch) = self.journal.take() else { return };
             let Some(mut outcome) = self.gate.take() else { return };
             commands.clear();
-            self.sequence(&mut commands, &mut scratch, &mut encoded, &mut outcome, &mut delays);
+            self.sequence(&mut commands, &mut batch, &mut outcome, &mut delays);
             let Some(last) = commands.last().map(|command| command.seq) else {
-                self.journal.keep(encoded);
+                self.journal.keep(batch);
                 self.gate.keep(outcome);
                 continue;
             };
             // The journal writes while this thread matches.
             self.shared.received.advance(Received::at(last));
-            if !self.journal.hand_over(encoded) {
+            if !self.journal.hand_over(batch) {
                 return;
             }
             self.shared.journal_bell.ring();
@@ -88,8 +89,7 @@ impl Matcher {
     fn sequence(
         &mut self,
         commands: &mut Vec<Command>,
-        scratch: &mut Vec<u8>,
-        encoded: &mut Encoded,
+        batch: &mut Batch,
         outcome: &mut Outcome,
         delays: &mut Delays,
     ) {
@@ -97,17 +97,13 @@ impl Matcher {
         let time: Timestamp = self.clock.now().max(self.exchange.time());
         let taken = self.shared.nanos();
         let mut seq = self.exchange.position();
-        encoded.first = seq.next();
         outcome.time = time;
         self.intake.ring().drain(MAX_COMMANDS, |inbound| {
             let Inbound::Order(mut order) = inbound else { return };
             seq = seq.next();
             let command =
                 Command { seq, time, rules: RULES_VERSION, deadline: order.deadline, body: order.body };
-            scratch.clear();
-            codec::encode_command(&command, scratch);
-            encoded.records.push(seq, scratch);
-            encoded.count += 1;
+            batch.push_with(seq, |bytes| codec::encode_command(&command, bytes));
             commands.push(command);
             order.reply.take();
             delays.queue.record(taken.saturating_sub(order.received));
@@ -150,7 +146,7 @@ impl Matcher {
         }
         // Mostly the sync takes longer than the matching, and its end wakes the gate. Only when it was quicker must this thread do it.
         let durable: Durable = self.shared.durable.get();
-        if durable.covers(first) {
+        if durable.covers(first) || self.durability == Durability::None {
             self.shared.gate_bell.ring();
         }
         true

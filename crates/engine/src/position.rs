@@ -56,7 +56,8 @@ space!(
     Durable
 );
 space!(
-    /// Commands that are matched and durable, and whose replies have been given.
+    /// Commands that are matched and durable, and whose replies have been given. (With `Durability::None` a reply does not wait for the
+    /// journal: there this may be ahead of [`Durable`].)
     Acked
 );
 space!(

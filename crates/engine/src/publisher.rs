@@ -8,7 +8,7 @@ use hoga_core::codec;
 use hoga_core::event::{Event, EventRecord, Reject};
 use hoga_core::ids::{AccountId, EXCHANGE_ACCOUNT, Seq, Timestamp};
 use hoga_log::LogError;
-use hoga_log::event_log::{Cleanup, EventLog, Message, TopicSpec};
+use hoga_log::event_log::{Cleanup, EventLog, Message, TopicSpec, partition_for};
 
 use crate::config::EngineConfig;
 use crate::error::EngineError;
@@ -20,11 +20,8 @@ pub const LIFECYCLE: &str = "order.lifecycle";
 /// The latest state of each order, keyed by order (u64, little-endian); compacted.
 pub const PROJECTION: &str = "order.projection";
 
-/// Numbers given out so far, of each partition of each topic, in the order of [`TOPICS`].
+/// Numbers given out so far, of each partition of each topic.
 pub(crate) type Counters = Vec<(&'static str, Vec<u64>)>;
-
-/// The topics, in the order in which they are counted and appended.
-pub(crate) const TOPICS: [&str; 3] = [TRADES, LIFECYCLE, PROJECTION];
 
 /// The publisher of one engine.
 pub(crate) struct Publisher {
@@ -123,23 +120,23 @@ impl Publisher {
     }
 
     /// Numbers an event and keeps it for the next [`Publisher::flush`], unless it was in the topic at the start.
-    pub fn add(&mut self, record: &EventRecord, log: &dyn EventLog) -> Result<(), EngineError> {
+    pub fn add(&mut self, record: &EventRecord) -> Result<(), EngineError> {
         let [trades, lifecycle, projection] = &mut self.topics;
         match &record.event {
-            Event::Trade(trade) => trades.add(Key::new(&trade.market.0.to_le_bytes()), record, log),
+            Event::Trade(trade) => trades.add(Key::new(&trade.market.0.to_le_bytes()), record),
             Event::Order(order) => {
-                lifecycle.add(Key::account(order.order.request.account), record, log)?;
-                projection.add(Key::new(&order.order.id.0.to_le_bytes()), record, log)
+                lifecycle.add(Key::account(order.order.request.account), record)?;
+                projection.add(Key::new(&order.order.id.0.to_le_bytes()), record)
             }
-            Event::Transfer(transfer) => lifecycle.add(Key::account(transfer.account), record, log),
-            Event::AccountCreated { account } => lifecycle.add(Key::account(*account), record, log),
+            Event::Transfer(transfer) => lifecycle.add(Key::account(transfer.account), record),
+            Event::AccountCreated { account } => lifecycle.add(Key::account(*account), record),
             // An account that does not exist has no partition of its own.
             Event::Rejected(rejection) if rejection.reason == Reject::UnknownAccount => {
-                lifecycle.add(Key::account(EXCHANGE_ACCOUNT), record, log)
+                lifecycle.add(Key::account(EXCHANGE_ACCOUNT), record)
             }
-            Event::Rejected(rejection) => lifecycle.add(Key::account(rejection.account), record, log),
+            Event::Rejected(rejection) => lifecycle.add(Key::account(rejection.account), record),
             Event::AssetAdded { .. } | Event::InstrumentSet(_) | Event::StateSet { .. } => {
-                lifecycle.add(Key::account(EXCHANGE_ACCOUNT), record, log)
+                lifecycle.add(Key::account(EXCHANGE_ACCOUNT), record)
             }
             Event::Level(_) => Ok(()), // market data only: it follows from the rest
         }
@@ -219,9 +216,8 @@ impl Topic {
         Ok(Topic { name, counters, tails, waiting: Vec::new(), marks: Vec::new() })
     }
 
-    fn add(&mut self, key: Key, record: &EventRecord, log: &dyn EventLog) -> Result<(), EngineError> {
-        let partition =
-            if self.counters.len() == 1 { 0 } else { log.partition_of(self.name, key.as_slice())? as usize };
+    fn add(&mut self, key: Key, record: &EventRecord) -> Result<(), EngineError> {
+        let partition = partition_for(key.as_slice(), self.counters.len() as u32) as usize;
         self.counters[partition] += 1;
         let number = self.counters[partition];
         let start = self.waiting.len();

@@ -53,16 +53,18 @@ impl<S: Storage> Shadow<S> {
             }
             // Read before the position, so that "done" is final.
             let done = self.shared.gate_done.load(Ordering::SeqCst);
+            // In the mode without durability the gate does not wait for the journal, but what is not written cannot be read.
             let acked = self.shared.acked.get().seq();
-            let behind = self.follower.exchange.position() < acked;
-            if behind && !self.step(acked, &mut publish, &mut pulse) {
+            let readable = acked.min(self.shared.durable.get().seq());
+            let behind = self.follower.exchange.position() < readable;
+            if behind && !self.step(readable, &mut publish, &mut pulse) {
                 return;
             }
             let answered = self.answer();
             if behind || answered {
                 continue;
             }
-            if done {
+            if done && readable == acked {
                 break;
             }
             if !self.shared.shadow_bell.wait(pulse.sleep()) {
@@ -77,8 +79,8 @@ impl<S: Storage> Shadow<S> {
     }
 
     /// Applies, publishes and shows the next commands. `false`: the engine has stopped.
-    fn step(&mut self, acked: Seq, publish: &mut Recorder, pulse: &mut Pulse) -> bool {
-        match self.follower.advance(acked, Some(&mut self.marks)) {
+    fn step(&mut self, upto: Seq, publish: &mut Recorder, pulse: &mut Pulse) -> bool {
+        match self.follower.advance(upto, Some(&mut self.marks)) {
             Ok(messages) => self.shared.metrics.messages.fetch_add(messages, Ordering::Relaxed),
             Err(error) => {
                 let (kind, detail) = error.fault();
@@ -202,7 +204,8 @@ impl Drop for SnapshotWriter {
     }
 }
 
-/// Writes one snapshot, removes those that are too many and the journal before the oldest one that is kept.
+/// Writes one snapshot, removes those that are too many and the journal before the oldest one that is kept, and lets the event log tidy up:
+/// this thread may be slow.
 fn write<S: Storage>(
     shared: &Shared,
     config: &EngineConfig,
@@ -224,6 +227,7 @@ fn write<S: Storage>(
         let floor = config.retain_floor.as_ref().map_or(Seq(u64::MAX), |floor| floor());
         journal::remove_before(storage, &config.journal_dir(), oldest.next().min(floor))?;
     }
+    log.maintain()?;
     // Counted last: whoever sees the count sees everything above done.
     metrics.snapshots.fetch_add(1, Ordering::SeqCst);
     Ok(())
