@@ -1,2 +1,211 @@
-//! The Hoga binary.
-fn main() {}
+//! The Hoga binary: configuration and composition, nothing else.
+
+mod cli;
+mod config;
+mod journal;
+mod market;
+mod offline;
+mod replay;
+mod up;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use hoga_lab::admin::{Admin, AdminError};
+use hoga_lab::load::Transport;
+use hoga_lab::orders::BenchError;
+use hoga_lab::report::Report;
+
+use cli::{Audit, Bench, Cli, Command, ConfigCommand, Key, Lab};
+use config::{Config, ConfigError};
+
+#[global_allocator]
+static ALLOCATOR: hoga_lab::allocations::Counting = hoga_lab::allocations::Counting;
+
+/// How a command ends, beside success. The numbers are documented in `--help`.
+enum End {
+    /// Done, and the answer is bad.
+    Bad(String),
+    /// The command line or the configuration is wrong.
+    Usage(String),
+    /// No running system there.
+    NotRunning(String),
+    /// It could not start.
+    Start(String),
+    /// A fault stopped it.
+    Fault(String),
+}
+
+impl End {
+    fn code(&self) -> u8 {
+        match self {
+            End::Bad(_) => 1,
+            End::Usage(_) => 2,
+            End::NotRunning(_) => 3,
+            End::Start(_) => 4,
+            End::Fault(_) => 5,
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            End::Bad(t) | End::Usage(t) | End::NotRunning(t) | End::Start(t) | End::Fault(t) => t,
+        }
+    }
+}
+
+impl From<ConfigError> for End {
+    fn from(error: ConfigError) -> End {
+        End::Usage(error.to_string())
+    }
+}
+
+impl From<AdminError> for End {
+    fn from(error: AdminError) -> End {
+        match error {
+            AdminError::NotRunning { .. } | AdminError::Unreachable { .. } => End::NotRunning(error.to_string()),
+            AdminError::Refused { .. } => End::Bad(error.to_string()),
+        }
+    }
+}
+
+impl From<BenchError> for End {
+    fn from(error: BenchError) -> End {
+        End::Bad(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for End {
+    fn from(error: std::io::Error) -> End {
+        End::Bad(error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(end) => {
+            eprintln!("hoga: {}", end.text());
+            ExitCode::from(end.code())
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), End> {
+    match cli.command {
+        Command::Up(flags) => up::run(&flags, None),
+        Command::Replay(flags) => replay::run(&flags),
+        Command::Key(Key::New { deposit, data }) => new_key(&deposit, &data),
+        Command::Audit(flags) => audit(&flags),
+        Command::Journal(command) => journal::run(&command),
+        Command::Config(command) => configuration(&command),
+        Command::Bench(bench) => measure(bench),
+        Command::Lab(Lab::Crash { rounds, seed, keep }) => {
+            let options = hoga_lab::crash::Options { rounds, seed, keep };
+            let checks = hoga_lab::crash::run(&options, &offline::Stopped)?;
+            print(format_args!("crash: {checks} passed, 0 failed"))
+        }
+    }
+}
+
+/// One line on standard output; a reader that has gone is no fault of ours, any other failure is reported.
+fn print(line: std::fmt::Arguments<'_>) -> Result<(), End> {
+    match writeln!(std::io::stdout().lock(), "{line}") {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn new_key(deposits: &[String], data: &std::path::Path) -> Result<(), End> {
+    let mut parsed = Vec::new();
+    for deposit in deposits {
+        let (asset, amount) = deposit
+            .split_once('=')
+            .filter(|(asset, amount)| {
+                !asset.is_empty() && hoga_core::money::Amount::parse(amount).is_ok_and(|a| a.0 > 0)
+            })
+            .ok_or_else(|| End::Usage(format!("--deposit {deposit}: expected ASSET=AMOUNT, for example BTC=10")))?;
+        parsed.push((asset.to_owned(), amount.to_owned()));
+    }
+    let account = Admin::of(data)?.account(&parsed)?;
+    let line = serde_json::to_string(&account).map_err(|e| End::Bad(e.to_string()))?;
+    print(format_args!("{line}"))
+}
+
+fn audit(flags: &Audit) -> Result<(), End> {
+    let report = Admin::of(&flags.data)?.audit()?;
+    if flags.json {
+        print(format_args!("{report}"))?;
+    } else {
+        print(format_args!("audit at command {}", report["seq"]))?;
+        for (asset, row) in report["assets"].as_object().into_iter().flatten() {
+            print(format_args!("  {asset:<8} {row}"))?;
+        }
+        for difference in report["differences"].as_array().into_iter().flatten() {
+            print(format_args!("  DIFFERENCE {difference}"))?;
+        }
+    }
+    if report["clean"] == true {
+        if !flags.json {
+            print(format_args!("clean: ledger = engine state = deposits - withdrawals, to the last unit"))?;
+        }
+        return Ok(());
+    }
+    Err(End::Bad("the audit is not clean: see the differences above and docs/reference/errors.md, HOGA-S9".into()))
+}
+
+fn configuration(command: &ConfigCommand) -> Result<(), End> {
+    let (path, show) = match command {
+        ConfigCommand::Check { config } => (config, false),
+        ConfigCommand::Show { config } => (config, true),
+    };
+    let config = Config::load(path.as_deref(), std::env::vars())?;
+    if show {
+        let text = toml::to_string(&config).map_err(|e| End::Bad(e.to_string()))?;
+        return print(format_args!("{}", text.trim_end()));
+    }
+    print(format_args!("the configuration is valid"))
+}
+
+fn measure(bench: Bench) -> Result<(), End> {
+    let emit = |reports: Vec<Report>, json: bool| -> Result<(), End> {
+        for report in reports {
+            report.print(json)?;
+        }
+        Ok(())
+    };
+    match bench {
+        Bench::Match { workload, data, count, json } => {
+            emit(hoga_lab::matching::run(&workload, &data, count)?, json)
+        }
+        Bench::Orders { transport, rate, seconds, durability, accounts, symbols, connections, highest, json } => {
+            let options = hoga_lab::orders::Options {
+                transport: match transport {
+                    cli::Transport::Ws => Transport::Ws,
+                    cli::Transport::Http => Transport::Http,
+                },
+                rate,
+                seconds,
+                durability: match durability {
+                    cli::Durability::Sync => "sync",
+                    cli::Durability::Write => "write",
+                    cli::Durability::None => "none",
+                }
+                .to_owned(),
+                accounts,
+                symbols,
+                connections,
+            };
+            let reports = match highest {
+                Some(to) => hoga_lab::orders::highest(&options, rate, to, 10_000.0)?,
+                None => vec![hoga_lab::orders::run(&options)?],
+            };
+            emit(reports, json)
+        }
+        Bench::Recover { commands, open_orders, json } => {
+            emit(vec![hoga_lab::recover::run(commands, open_orders)?], json)
+        }
+        Bench::Idle { seconds, json } => emit(vec![hoga_lab::idle::run(seconds)?], json),
+    }
+}

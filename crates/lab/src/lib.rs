@@ -2,6 +2,7 @@
 //! by driving the built binary; only `bench match` and the replay half of `bench recover` run the engine's parts in this process.
 
 pub mod admin;
+pub mod allocations;
 pub mod crash;
 pub mod idle;
 pub mod load;
