@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod error;
+pub mod hub;
 pub mod json;
 pub mod params;
 pub mod ws;
