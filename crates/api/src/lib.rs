@@ -8,4 +8,5 @@ pub mod error;
 pub mod hub;
 pub mod json;
 pub mod params;
+pub mod streams;
 pub mod ws;
