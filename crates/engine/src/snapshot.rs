@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use hoga_core::exchange::Exchange;
 use hoga_core::ids::Seq;
+use hoga_log::segment::crc32c;
 use hoga_log::storage::{Storage, StorageFile};
 
 use crate::error::EngineError;
@@ -68,12 +69,8 @@ pub(crate) fn encode(exchange: &Exchange, counters: &Counters, room: usize) -> E
 
 /// Adds the checksum.
 pub(crate) fn seal(encoded: &mut Encoded) {
-    let crc = checksum(&encoded.bytes);
+    let crc = crc32c(&encoded.bytes);
     encoded.bytes.extend_from_slice(&crc.to_le_bytes());
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// Reads bytes front to back; every length is checked before it is used.
@@ -109,7 +106,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Restored, String> {
     else {
         return Err("it is too short".to_owned());
     };
-    if checksum(content) != u32::from_le_bytes(*crc) {
+    if crc32c(content) != u32::from_le_bytes(*crc) {
         return Err("its checksum does not match".to_owned());
     }
     let mut cursor = Cursor { rest: content };
