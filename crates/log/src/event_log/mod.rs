@@ -1,6 +1,13 @@
 //! The event log: topics in partitions, read by consumer groups at their own pace.
 
+mod compact;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod embedded;
+mod groups;
 mod memory;
+mod message;
+mod partition;
 
 use std::time::Duration;
 
@@ -8,6 +15,7 @@ use hoga_core::ids::Timestamp;
 
 use crate::error::LogError;
 
+pub use embedded::{EmbeddedConfig, EmbeddedLog};
 pub use memory::MemoryLog;
 
 /// What happens to old messages.
@@ -113,7 +121,7 @@ pub const MAX_MESSAGE: usize = crate::segment::MAX_RECORD - 64;
 
 /// Topics, partitions and consumer groups.
 ///
-/// **Law** (the suite in [`conformance`] checks it on every implementation):
+/// **Law** (the suite in `event_log::conformance` checks it on every implementation):
 /// - The messages of one partition have offsets from 0, growing, without holes when they are written. Retention removes
 ///   from the front; compaction leaves holes; neither changes an offset.
 /// - A message's partition is a pure function of its key and the number of partitions ([`partition_for`]).

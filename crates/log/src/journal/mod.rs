@@ -26,6 +26,7 @@ pub use crate::segment::Batch;
 
 use self::prepare::{Preparer, Spare, make};
 use self::scan::{Depth, End, OnBatch, Scan, scan};
+use self::walk::Place;
 use crate::error::LogError;
 use crate::segment::{
     BLOCK, BatchHeader, HEADER, HeaderFault, MAX_BODY, SEGMENT_BYTES, SegmentHeader, check_offer, crc32c,
@@ -90,14 +91,6 @@ pub struct Recovery {
     pub cut_bytes: u64,
 }
 
-/// Where a batch was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Location {
-    pub(crate) segment: u64,
-    pub(crate) offset: u64,
-    pub(crate) first: u64,
-}
-
 /// Settings that only this crate varies.
 #[derive(Clone, Copy)]
 pub(crate) struct Tuning {
@@ -135,7 +128,8 @@ pub struct Journal<S: Storage> {
     sealed: bool,
     poison: Option<String>,
     preparer: Preparer<S>,
-    location: Option<Location>,
+    /// Where the last batch with records was written since the start.
+    location: Option<Place>,
     _lock: S::Lock,
 }
 
@@ -278,7 +272,9 @@ impl<S: Storage> Journal<S> {
     /// [`LogError::Io`], [`LogError::Poisoned`]: the journal has ended.
     pub fn seal(&mut self) -> Result<(), LogError> {
         self.check_alive()?;
-        if self.sealed || self.pending > 0 || self.synced < self.written {
+        // A seal alone never starts a segment, so that each segment has a record.
+        let fits = self.active.offset + BLOCK as u64 <= self.active.len && self.active.offset > 0;
+        if self.sealed || self.pending > 0 || self.synced < self.written || !fits {
             return Ok(());
         }
         self.write_batch().map_err(|error| self.fail(error))
@@ -311,7 +307,7 @@ impl<S: Storage> Journal<S> {
     }
 
     /// Where the last batch with records was written since the start.
-    pub(crate) fn location(&self) -> Option<Location> {
+    pub(crate) fn location(&self) -> Option<Place> {
         self.location
     }
 
@@ -371,7 +367,13 @@ impl<S: Storage> Journal<S> {
         self.buffer.truncate(FRONT);
         result?;
         if self.pending > 0 {
-            self.location = Some(Location { segment: self.active.index, offset, first: batch.first });
+            self.location = Some(Place {
+                segment: self.active.index,
+                offset,
+                next: batch.first,
+                chain: batch.chain,
+                holes: false,
+            });
         }
         self.sealed = self.synced >= self.appended;
         self.active.offset = offset + length;

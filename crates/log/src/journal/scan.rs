@@ -101,8 +101,6 @@ pub(crate) struct Scan {
     pub(crate) end: End,
     /// The last sequence that some batch says was durable.
     pub(crate) synced_through: u64,
-    /// Batches that were read.
-    pub(crate) batches: u64,
     /// All segments, also those after the end.
     pub(crate) files: Vec<SegmentFile>,
 }
@@ -143,9 +141,8 @@ pub(crate) fn scan<S: Storage>(
     let start =
         files.iter().rposition(|file| file.header.as_ref().is_ok_and(|h| h.base <= from)).unwrap_or(0);
     let first = files.first().and_then(|file| file.header.as_ref().ok()).map_or(1, |header| header.base);
-    let mut walk = Walk { storage, files: &files, at: start, batches: 0, synced_through };
+    let mut walk = Walk { storage, files: &files, at: start, synced_through };
     let (place, started, found) = walk.run(on_batch)?;
-    let batches = walk.batches;
     synced_through = walk.synced_through;
     let (later, later_bytes) = walk.later(&place, started)?;
     let first_is_lost = files.first().is_some_and(|file| file.header.is_err() && file.index > 1);
@@ -155,14 +152,13 @@ pub(crate) fn scan<S: Storage>(
         end = End::Damaged("the header of the oldest segment does not hold".into());
     }
     let compacted = started && files[walk.at].header.is_ok_and(|header| header.compacted.is_some());
-    Ok(Scan { first, place, started, compacted, end, synced_through, batches, files })
+    Ok(Scan { first, place, started, compacted, end, synced_through, files })
 }
 
 struct Walk<'a, S: Storage> {
     storage: &'a S,
     files: &'a [SegmentFile],
     at: usize,
-    batches: u64,
     synced_through: u64,
 }
 
@@ -246,7 +242,6 @@ impl<S: Storage> Walk<'_, S> {
             match look(&handle, window, &place).map_err(LogError::io("reading", &file.path))? {
                 Found::Batch(batch) => {
                     on_batch(&batch, super::walk::body(window, &batch));
-                    self.batches += 1;
                     self.synced_through = self.synced_through.max(batch.synced_through);
                     place.pass(&batch);
                 }

@@ -18,7 +18,7 @@ pub trait Storage: Send + Sync + Clone + 'static {
     /// An open file.
     type File: StorageFile;
     /// Holds a folder for one process; released when dropped.
-    type Lock: Send + 'static;
+    type Lock: Send + Sync + 'static;
     /// Whether slow preparation may run on a thread of its own. A simulated disk says no, so that a run is repeatable.
     const BACKGROUND: bool;
 
