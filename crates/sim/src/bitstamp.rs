@@ -3,10 +3,12 @@
 //!
 //! What of it is input and what is result was read off the data:
 //! - `created` rows are new orders. `changed` rows, and `deleted` rows without volume (filled), are results: left out.
-//! - `deleted` rows with volume are cancels; their price column is not to be trusted and not needed.
+//! - Other `deleted` rows are cancels, unless of a market order, which cannot rest; their price column is not to be trusted and not needed.
 //! - An order that is deleted in its own millisecond with its whole volume was post-only: when it would cross, it was refused.
 //! - Price 999999999 is a market order for 5 USD, its quantity rounded down to eight places.
 //! - The last rows, deleted at the moment of their own arrival, are not events but the book at the end: what a replay must come to.
+//! - Prices are rounded to whole dollars. Old bids of less than half a dollar stand there with price 0, which no exchange takes: they are
+//!   put at one dollar, where they are as far from every trade.
 //! - Two orders of the start book ([`GHOSTS`]) had gone before the stream began.
 
 use crate::recording::{Lines, ReadError, decimal, fields, unsigned};
@@ -15,7 +17,7 @@ use hoga_core::ids::{AccountId, AssetId, ClientId, MarketId, Timestamp};
 use hoga_core::instrument::{Instrument, Name, TradingState};
 use hoga_core::money::{Amount, Price, Qty, SCALE};
 use hoga_core::order::{NewOrder, OrderRef, OrderType, Side, StpMode, TimeInForce};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 
 /// Orders of the start book that had gone before the stream began.
@@ -249,6 +251,7 @@ impl Capture {
         let is_end = |row: &Row| row.action == Action::Deleted && row.received == row.exchange;
         let end = rows.last().filter(|row| is_end(row)).map(|row| row.exchange);
         let mut capture = Capture::default();
+        let mut market_orders: HashSet<u64> = HashSet::new();
         let mut time = Timestamp(0);
         for row in rows.iter().filter(|row| !GHOSTS.contains(&row.order)) {
             if is_end(row) && Some(row.exchange) == end {
@@ -257,15 +260,19 @@ impl Capture {
             }
             let kind = match row.action {
                 Action::Created if row.price >= MARKET_PRICE => {
+                    market_orders.insert(row.order);
                     StepKind::Market { side: row.side, quote: MARKET_SPENDS }
                 }
                 Action::Created => {
                     let post_only = gone
                         .get(&row.order)
                         .is_some_and(|g| g.exchange == row.exchange && g.volume == row.volume);
-                    StepKind::Limit { side: row.side, price: row.price, qty: row.volume, post_only }
+                    let price = row.price.max(Price(SCALE));
+                    StepKind::Limit { side: row.side, price, qty: row.volume, post_only }
                 }
-                Action::Deleted if row.volume.0 > 0 => StepKind::Cancel,
+                Action::Deleted if row.volume.0 > 0 && !market_orders.contains(&row.order) => {
+                    StepKind::Cancel
+                }
                 _ => continue,
             };
             time = time.max(row.exchange);
