@@ -32,6 +32,8 @@ mod orders;
 mod place;
 mod progress;
 mod stores;
+#[cfg(test)]
+mod tests;
 
 pub use accounts::{Accounts, EntryKind, LedgerEntry, Legs};
 pub use audit::{AuditReport, Difference, EngineTotals, EngineView, LedgerAudit};

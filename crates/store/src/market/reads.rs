@@ -204,6 +204,25 @@ impl MarketData {
         })
     }
 
+    /// The 1s candles with trades that open at `from` or later, ascending: what a rolling 24-hour ticker is made of.
+    pub fn traded_seconds(&self, market: MarketId, from: Timestamp) -> Result<Vec<Candle>, StoreError> {
+        self.pool.read("reading the candles of a day", |conn| {
+            candles_between(conn, self.pool.path(), market, Interval::S1, from, Timestamp(i64::MAX))
+        })
+    }
+
+    /// The latest candle with trades of each interval.
+    pub fn latest_candles(&self, market: MarketId) -> Result<Vec<(Interval, Candle)>, StoreError> {
+        self.pool.read("reading the latest candles", |conn| {
+            let mut candles = Vec::new();
+            for interval in Interval::ALL {
+                let latest = last_candle(conn, self.pool.path(), market, interval)?;
+                candles.extend(latest.map(|candle| (interval, candle)));
+            }
+            Ok(candles)
+        })
+    }
+
     /// Where all markets that have traded stand, and the last command of which everything is in here.
     pub fn resume(&self) -> Result<(Seq, Vec<MarketResume>), StoreError> {
         let path = self.pool.path();

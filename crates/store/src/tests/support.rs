@@ -1,0 +1,364 @@
+//! A random exchange run, published as the engine publishes it, and what the read models should make of it, told naively.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use hoga_core::codec::encode_event;
+use hoga_core::command::{Body, Command, RULES_VERSION};
+use hoga_core::event::{Event, EventRecord, Fill};
+use hoga_core::exchange::Exchange;
+use hoga_core::ids::{AccountId, AssetId, ClientId, MarketId, OrderId, Seq, Timestamp, WithdrawalId};
+use hoga_core::instrument::{Instrument, Name, TradingState};
+use hoga_core::money::{Amount, Price, Qty, SCALE};
+use hoga_core::order::{NewOrder, Order, OrderRef, OrderType, Side, StpMode, TimeInForce};
+use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec, partition_for};
+
+use crate::{Group, Stores, StoresConfig};
+
+pub(super) const WAIT: Duration = Duration::from_secs(20);
+
+/// A folder that goes when the test ends.
+pub(super) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(super) fn new() -> TempDir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("hoga-store-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        TempDir(path)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// SplitMix64: enough for choosing orders.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (word ^ (word >> 31)) % bound
+    }
+}
+
+pub(super) const ACCOUNTS: u32 = 6;
+pub(super) const MARKETS: u16 = 3;
+
+pub(super) fn topics(log: &dyn EventLog, partitions: u32) {
+    for group in Group::ALL {
+        let spec = match group {
+            Group::Orders => TopicSpec::compact(group.topic(), partitions),
+            _ => TopicSpec::delete(group.topic(), partitions, u64::MAX),
+        };
+        log.create_topic(&spec).unwrap();
+    }
+}
+
+/// Routes and numbers events as the engine's publisher does.
+pub(super) struct Publisher {
+    pub(super) log: Arc<dyn EventLog>,
+    partitions: u32,
+    pub(super) numbers: [Vec<u64>; 3],
+}
+
+impl Publisher {
+    pub(super) fn new(log: Arc<dyn EventLog>, partitions: u32) -> Publisher {
+        topics(&*log, partitions);
+        Publisher { log, partitions, numbers: std::array::from_fn(|_| vec![0; partitions as usize]) }
+    }
+
+    pub(super) fn publish(&mut self, events: &[EventRecord]) {
+        for (at, group) in Group::ALL.into_iter().enumerate() {
+            let mut encoded = Vec::new();
+            for record in events {
+                let Some(key) = key_of(group, record) else { continue };
+                let number = &mut self.numbers[at][partition_for(&key, self.partitions) as usize];
+                *number += 1;
+                let mut value = Vec::new();
+                encode_event(record, *number, &mut value);
+                encoded.push((key, value, record.time));
+            }
+            let messages: Vec<Message<'_>> = encoded
+                .iter()
+                .map(|(key, value, time)| Message { key, value: Some(value), time: *time })
+                .collect();
+            self.log.append(group.topic(), &messages).unwrap();
+        }
+    }
+}
+
+fn key_of(group: Group, record: &EventRecord) -> Option<Vec<u8>> {
+    let account = |account: AccountId| Some(account.0.to_le_bytes().to_vec());
+    match (group, &record.event) {
+        (Group::Market, Event::Trade(trade)) => Some(trade.market.0.to_le_bytes().to_vec()),
+        (Group::Orders, Event::Order(event)) => Some(event.order.id.0.to_le_bytes().to_vec()),
+        (Group::Accounts, event) => match event {
+            Event::Order(event) => account(event.order.request.account),
+            Event::Transfer(transfer) => account(transfer.account),
+            Event::AccountCreated { account: created } => account(*created),
+            Event::Rejected(rejection) => account(rejection.account),
+            Event::AssetAdded { .. } | Event::InstrumentSet(_) | Event::StateSet { .. } => {
+                account(AccountId(0))
+            }
+            Event::Trade(_) | Event::Level(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// An exchange under random orders, and everything that happened.
+pub(super) struct World {
+    pub(super) exchange: Exchange,
+    pub(super) publisher: Publisher,
+    pub(super) events: Vec<EventRecord>,
+    pub(super) random: Random,
+    time: i64,
+    client_ids: u64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, partitions: u32) -> World {
+        World::with_log(seed, partitions, Arc::new(MemoryLog::new()))
+    }
+
+    pub(super) fn with_log(seed: u64, partitions: u32, log: Arc<dyn EventLog>) -> World {
+        let mut world = World {
+            exchange: Exchange::new(),
+            publisher: Publisher::new(log, partitions),
+            events: Vec::new(),
+            random: Random(seed),
+            time: 1_700_000_000_000_000,
+            client_ids: 0,
+        };
+        for (id, name) in ["BTC", "ETH", "USDT"].into_iter().enumerate() {
+            world.apply(Body::AddAsset { id: AssetId(id as u16), name: Name::new(name).unwrap() });
+        }
+        for (id, (symbol, base, quote)) in
+            [("BTCUSDT", 0, 2), ("ETHUSDT", 1, 2), ("ETHBTC", 1, 0)].into_iter().enumerate()
+        {
+            world.apply(Body::SetInstrument(instrument(id as u16, symbol, base, quote)));
+        }
+        for account in 1..=ACCOUNTS {
+            world.apply(Body::CreateAccount);
+            for asset in 0..3 {
+                let (account, asset) = (AccountId(account), AssetId(asset));
+                let reference = ClientId::NONE;
+                world.apply(Body::Deposit { account, asset, amount: Amount(1_000_000 * SCALE), reference });
+            }
+        }
+        world
+    }
+
+    pub(super) fn log(&self) -> Arc<dyn EventLog> {
+        self.publisher.log.clone()
+    }
+
+    /// Applies and publishes one command; a reject is fine.
+    pub(super) fn apply(&mut self, body: Body) -> Seq {
+        // Mostly many commands in a millisecond, sometimes minutes without any.
+        self.time += match self.random.below(40) {
+            0 => 200_000_000,
+            1 => 3_000_000,
+            other => other as i64 % 7,
+        };
+        let seq = self.exchange.position().next();
+        let time = Timestamp(self.time);
+        let command = Command { seq, time, rules: RULES_VERSION, deadline: Timestamp(0), body };
+        let before = self.events.len();
+        let _ = self.exchange.apply(&command, &mut self.events);
+        self.publisher.publish(&self.events[before..]);
+        seq
+    }
+
+    pub(super) fn run(&mut self, commands: usize) {
+        for _ in 0..commands {
+            let body = self.choose();
+            self.apply(body);
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp(self.time)
+    }
+
+    fn choose(&mut self) -> Body {
+        let account = AccountId(1 + self.random.below(u64::from(ACCOUNTS)) as u32);
+        let market = MarketId(self.random.below(u64::from(MARKETS)) as u16);
+        let asset = AssetId(self.random.below(3) as u16);
+        let amount = Amount(1 + self.random.below(5 * SCALE as u64) as i64);
+        let reference = ClientId::new(&format!("r{}", self.random.below(50))).unwrap();
+        let id = WithdrawalId(1 + self.random.below(20));
+        let open = self.exchange.open_orders(account, Some(market));
+        let order = open.get(self.random.below(open.len().max(1) as u64) as usize).map(|order| order.id);
+        let order = OrderRef::Id(order.unwrap_or(OrderId(1)));
+        match self.random.below(40) {
+            0 => Body::Deposit { account, asset, amount, reference },
+            1 | 2 => Body::Withdraw { account, asset, amount, reference },
+            3 => Body::SettleWithdrawal { id },
+            4 => Body::ReleaseWithdrawal { id },
+            5..=9 => Body::Cancel { account, market, order, cancel_id: reference },
+            10 => Body::CancelAll { account, market: Some(market) },
+            11 | 12 => {
+                let (price, qty) = self.price_and_qty();
+                Body::Modify { account, market, order, price, qty }
+            }
+            _ => Body::Place(self.order(account, market)),
+        }
+    }
+
+    fn price_and_qty(&mut self) -> (Price, Qty) {
+        let price = Price((90 + self.random.below(21) as i64) * SCALE);
+        (price, Qty((1 + self.random.below(400) as i64) * SCALE / 100))
+    }
+
+    fn order(&mut self, account: AccountId, market: MarketId) -> NewOrder {
+        let (price, qty) = self.price_and_qty();
+        let (stop_price, _) = self.price_and_qty();
+        let pick = self.random.below(20);
+        let order_type = match pick {
+            0 => OrderType::StopLoss,
+            1 => OrderType::StopLossLimit,
+            2 => OrderType::TakeProfit,
+            3 => OrderType::TakeProfitLimit,
+            4 | 5 => OrderType::Market,
+            6 => OrderType::LimitMaker,
+            _ => OrderType::Limit,
+        };
+        let by_quote = pick == 4;
+        // A client id is used again now and then, once the order that had it is gone.
+        self.client_ids += 1;
+        let client = if pick == 7 { self.random.below(10) } else { 1000 + self.client_ids };
+        NewOrder {
+            account,
+            market,
+            side: if self.random.below(2) == 0 { Side::Buy } else { Side::Sell },
+            order_type,
+            tif: match self.random.below(8) {
+                0 if order_type == OrderType::Limit => TimeInForce::Ioc,
+                1 if order_type == OrderType::Limit => TimeInForce::Fok,
+                _ => TimeInForce::Gtc,
+            },
+            price: if order_type.has_price() { price } else { Price::ZERO },
+            stop_price: if order_type.is_conditional() { stop_price } else { Price::ZERO },
+            qty: if by_quote { Qty::ZERO } else { qty },
+            quote_qty: if by_quote { Amount(300 * SCALE) } else { Amount::ZERO },
+            iceberg_qty: Qty::ZERO,
+            trailing_delta: 0,
+            stp: [
+                StpMode::None,
+                StpMode::ExpireTaker,
+                StpMode::ExpireMaker,
+                StpMode::ExpireBoth,
+                StpMode::Decrement,
+            ][self.random.below(5) as usize],
+            client_id: ClientId::new(&format!("c-{client}")).unwrap(),
+        }
+    }
+
+    /// Orders by id, as their last event has them.
+    pub(super) fn orders(&self) -> Vec<Order> {
+        let mut orders = std::collections::BTreeMap::new();
+        for record in &self.events {
+            if let Event::Order(event) = &record.event {
+                orders.insert(event.order.id, event.order);
+            }
+        }
+        orders.into_values().collect()
+    }
+
+    /// All fills, in the order in which they happened.
+    pub(super) fn fills(&self) -> Vec<(Timestamp, Order, Fill)> {
+        let fill = |record: &EventRecord| match &record.event {
+            Event::Order(event) => event.fill.map(|fill| (record.time, event.order, fill)),
+            _ => None,
+        };
+        self.events.iter().filter_map(fill).collect()
+    }
+}
+
+pub(super) fn instrument(id: u16, symbol: &str, base: u16, quote: u16) -> Instrument {
+    Instrument {
+        id: MarketId(id),
+        symbol: Name::new(symbol).unwrap(),
+        base: AssetId(base),
+        quote: AssetId(quote),
+        state: TradingState::Open,
+        price_tick: Price(SCALE / 100),
+        price_min: Price(SCALE / 100),
+        price_max: Price(1_000_000 * SCALE),
+        lot_step: Qty(SCALE / 1_000_000),
+        lot_min: Qty(SCALE / 1_000_000),
+        lot_max: Qty(9_000 * SCALE),
+        market_lot_max: Qty(9_000 * SCALE),
+        notional_min: Amount(1),
+        notional_max: Amount(9_000_000 * SCALE),
+        percent_up: 0,
+        percent_down: 0,
+        market_band_bps: 0,
+        max_orders: 10_000,
+        max_algo_orders: 10_000,
+        max_position: Qty(0),
+        maker_fee_ppm: 777,
+        taker_fee_ppm: 1234,
+    }
+}
+
+/// Stores with small batches that do not linger, so that a test sees many transactions and waits for none.
+pub(super) fn stores(dir: &Path, log: Arc<dyn EventLog>) -> Stores {
+    let config = StoresConfig {
+        batch: 64,
+        linger: Duration::ZERO,
+        sync_every: Duration::from_millis(20),
+        nice: 0,
+        ..StoresConfig::new(dir)
+    };
+    Stores::open_with(config, log).unwrap()
+}
+
+/// Stores that have consumed everything.
+pub(super) fn caught_up(dir: &Path, log: Arc<dyn EventLog>) -> Stores {
+    let stores = stores(dir, log);
+    stores.start().unwrap();
+    for group in Group::ALL {
+        assert!(stores.wait_current(group, WAIT), "{:?}", stores.position(group));
+    }
+    stores
+}
+
+/// Everything in a group's database but where it came from, as text: equal texts are equal read models.
+pub(super) fn dump(dir: &Path, group: Group) -> String {
+    let conn = rusqlite::Connection::open(dir.join(group.file_name())).unwrap();
+    let mut names =
+        conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
+    let names: Vec<String> = names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let mut text = String::new();
+    for name in names {
+        let mut rows = conn
+            .prepare(&format!("SELECT * FROM {name} ORDER BY 1, 2, 3"))
+            .unwrap_or_else(|_| conn.prepare(&format!("SELECT * FROM {name} ORDER BY 1")).unwrap());
+        let columns = rows.column_count();
+        let mut rows = rows.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            text.push_str(&name);
+            for column in 0..columns {
+                text.push_str(&format!("|{:?}", row.get_ref(column).unwrap()));
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
