@@ -56,6 +56,8 @@ impl Gate {
                 }
                 shared.gate_bell.wait(pulse.sleep());
             }
+            // First, so that whoever has a reply and asks a query is shown what the reply says.
+            shared.acked.advance(Acked::at(last));
             let synced = shared.synced_at.load(Ordering::Relaxed);
             let Outcome { time, pending, events } = &mut outcome;
             for pending in pending.drain(..) {
@@ -69,7 +71,6 @@ impl Gate {
                 });
                 ack.record(shared.nanos().saturating_sub(pending.received));
             }
-            shared.acked.advance(Acked::at(last));
             shared.shadow_bell.ring();
             outcome.clear();
             self.outcomes.give_back(outcome);

@@ -56,7 +56,7 @@ space!(
     Durable
 );
 space!(
-    /// Commands that are matched and durable, and whose replies have been given. (With `Durability::None` a reply does not wait for the
+    /// Commands that are matched and durable, and whose replies have been given or are being given. (With `Durability::None` a reply does not wait for the
     /// journal: there this may be ahead of [`Durable`].)
     Acked
 );

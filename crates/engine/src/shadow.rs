@@ -204,8 +204,7 @@ impl Drop for SnapshotWriter {
     }
 }
 
-/// Writes one snapshot, removes those that are too many and the journal before the oldest one that is kept, and lets the event log tidy up:
-/// this thread may be slow.
+/// Writes one snapshot, removes those that are too many and the journal before the oldest one that is kept.
 fn write<S: Storage>(
     shared: &Shared,
     config: &EngineConfig,
@@ -227,7 +226,6 @@ fn write<S: Storage>(
         let floor = config.retain_floor.as_ref().map_or(Seq(u64::MAX), |floor| floor());
         journal::remove_before(storage, &config.journal_dir(), oldest.next().min(floor))?;
     }
-    log.maintain()?;
     // Counted last: whoever sees the count sees everything above done.
     metrics.snapshots.fetch_add(1, Ordering::SeqCst);
     Ok(())

@@ -105,6 +105,7 @@ impl Shared {
 
     /// Stops everything: what waits for a reply is told that it is lost, and nothing more is published.
     pub fn stop(&self, kind: FaultKind, thread: &'static str, detail: String) {
+        self.closing.store(true, Ordering::SeqCst);
         self.faults.raise(Fault { kind, thread, detail });
         self.close_intake();
         self.ring_all();

@@ -256,6 +256,9 @@ fn a_failing_event_log_stops_the_engine_and_the_restart_publishes_the_rest() {
             if submit_all(&engine.handle(), &replies, 0, &[*body]) == 0 {
                 break;
             }
+            // One by one, so that there are many appends.
+            let seq = engine.handle().positions().received.seq();
+            settle(&engine.handle(), seq);
         }
         check_stopped(engine, FaultKind::EventLog);
         failing.appends_left.store(u64::MAX, Ordering::SeqCst);

@@ -128,7 +128,7 @@ fn a_client_reads_its_own_writes() {
             &handle,
             &replies,
             1_000,
-            &[limit(1, Side::Buy, 9_000 + round % 50, 1, &format!("r-{round}"))],
+            &[limit(1, Side::Buy, 9_000 + round % 50, 5, &format!("r-{round}"))],
         );
         replies.wait(bodies.len() + round as usize);
         let open = handle.query(|exchange| exchange.open_orders(AccountId(1), Some(MARKET)).len()).unwrap();

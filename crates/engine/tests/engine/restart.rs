@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hoga_core::ids::Seq;
 use hoga_engine::{Engine, EngineConfig, EngineError, LIFECYCLE, PROJECTION, Partitions, Space, TRADES};
 use hoga_log::event_log::{EventLog, MemoryLog, Message};
-use hoga_log::storage::{SimStorage, Storage};
+use hoga_log::storage::{Disk, SimStorage, Storage};
 
 use crate::support::{Random, Replies, config, digest, flow, settle, setup, start, submit_all, topics};
 
@@ -194,13 +194,23 @@ fn a_topic_of_other_events_with_the_same_number_is_refused() {
 }
 
 #[test]
-fn another_process_cannot_use_the_same_folder() {
-    let (disk, log) = (SimStorage::new(), memory());
-    let engine = start(&disk, &config(), &log);
-    let error = start_error(&disk, &config(), &log);
+fn a_folder_has_one_engine() {
+    let dir = std::env::temp_dir().join(format!("hoga-engine-lock-{}", std::process::id()));
+    let mut config = config();
+    config.dir = dir.clone();
+    let engine = start(&Disk, &config, &memory());
+    let replies = Replies::new();
+    submit_all(&engine.handle(), &replies, 0, &setup());
+    replies.wait(setup().len());
+    let error = start_error(&Disk, &config, &memory());
     assert!(matches!(error, EngineError::Log(hoga_log::LogError::Locked { .. })), "{error}");
+    let before = digest(&engine.handle());
     engine.shutdown().unwrap();
-    start(&disk, &config(), &log).shutdown().unwrap();
+    // And the real disk gives back what was put there.
+    let engine = start(&Disk, &config, &memory());
+    assert_eq!(engine.started().digest, before);
+    engine.shutdown().unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn a_damaged_snapshot_is_set_aside_and_an_older_one_is_used() {
 
 #[test]
 fn the_journal_is_kept_back_to_the_oldest_snapshot_and_to_what_others_need() {
-    for needed in [u64::MAX, 1, 150] {
+    for needed in [u64::MAX, 1, 600] {
         let (disk, log) = (SimStorage::new(), memory());
         let floor = Arc::new(AtomicU64::new(needed));
         let mut config = config();
