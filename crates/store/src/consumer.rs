@@ -374,3 +374,25 @@ fn dead_letter<M: Model>(partition: u32, message: &StoredMessage, reason: String
         value: message.value.clone(),
     }
 }
+
+/// Ends that a real process comes to by itself.
+#[cfg(test)]
+impl<M: Model> Consumer<M> {
+    /// Ends with the gathered batch written, before or after its commit, and the log not told.
+    pub(crate) fn crash(mut self, committed: bool) {
+        let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate).unwrap();
+        self.model.flush(&tx, &self.path).unwrap();
+        place::store(&tx, &self.path, M::GROUP.topic(), &self.places, self.applied).unwrap();
+        if committed {
+            tx.commit().unwrap();
+        } else {
+            // Neither commit nor rollback: the connection closes with the transaction open.
+            std::mem::forget(tx);
+        }
+    }
+
+    /// Every commit from now on is synced.
+    pub(crate) fn hurry_syncs(&mut self) {
+        self.pace.sync_every = Duration::ZERO;
+    }
+}
