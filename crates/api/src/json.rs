@@ -72,6 +72,12 @@ impl<'a> Reader<'a> {
         if self.at == self.text.len() { Ok(()) } else { self.fail() }
     }
 
+    /// Whether an object comes next.
+    pub fn is_object(&mut self) -> bool {
+        self.space();
+        self.peek() == Some(b'{')
+    }
+
     /// Reads an object and gives each member to `member`, which must read the value.
     pub fn object(
         &mut self,

@@ -3,10 +3,35 @@
 //! **Architecture invariant:** nothing here decides about money or orders. The gateway checks form (parameters, signatures, limits),
 //! hands a [`hoga_core::command::Body`] to the engine, and writes what comes back. It keeps no state that a restart would miss.
 
+mod app;
+mod auth;
 pub mod catalog;
+pub mod config;
+mod console;
+mod dispatch;
 pub mod error;
+mod http;
 pub mod hub;
 pub mod json;
+mod limits;
+mod metrics;
+mod names;
+mod native;
+mod orders;
 pub mod params;
+mod reads;
+mod render;
+mod reply;
+mod rest;
+pub mod routes;
+pub mod server;
+mod session;
 pub mod streams;
+mod upgrade;
 pub mod ws;
+mod wsapi;
+
+pub use app::Services;
+pub use catalog::SharedCatalog;
+pub use config::{ApiConfig, LimitsConfig};
+pub use server::{Server, ServerError};

@@ -4,7 +4,7 @@
 //! Binance does: a misspelt `stopPrice` must not become an order without a stop.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hoga_core::ids::ClientId;
 use hoga_core::money::{ParseMoneyError, parse_units};
@@ -26,7 +26,8 @@ const SYMBOL_RANGE: &str = "^[A-Z0-9-_.]{1,20}$";
 struct Param<'a> {
     name: Cow<'a, str>,
     value: Cow<'a, str>,
-    read: Cell<bool>,
+    /// Atomic only so that a call may wait on any thread; nobody races.
+    read: AtomicBool,
 }
 
 /// The parameters of one request.
@@ -77,8 +78,18 @@ impl<'a> Params<'a> {
         if self.list.len() >= MAX_PARAMETERS {
             return Err(ApiError::too_many_parameters(MAX_PARAMETERS, self.list.len() + 1));
         }
-        self.list.push(Param { name, value, read: Cell::new(false) });
+        self.list.push(Param { name, value, read: AtomicBool::new(false) });
         Ok(())
+    }
+
+    /// The same parameters, independent of the text that they were read from, without those that `keep` refuses. Nothing counts as read.
+    pub fn into_owned(self, keep: impl Fn(&str) -> bool) -> Params<'static> {
+        let own = |p: Param<'_>| Param {
+            name: Cow::Owned(p.name.into_owned()),
+            value: Cow::Owned(p.value.into_owned()),
+            read: AtomicBool::new(false),
+        };
+        Params { list: self.list.into_iter().filter(|p| keep(&p.name)).map(own).collect() }
     }
 
     /// Names and values in the order in which they came.
@@ -89,7 +100,7 @@ impl<'a> Params<'a> {
     /// The value as it is, empty or not; marks it as read.
     pub fn raw(&self, name: &str) -> Option<&str> {
         let param = self.list.iter().find(|p| p.name == name)?;
-        param.read.set(true);
+        param.read.store(true, Ordering::Relaxed);
         Some(param.value.as_ref())
     }
 
@@ -119,7 +130,7 @@ impl<'a> Params<'a> {
 
     /// -1104 when something was sent that nothing has read.
     pub fn all_read(&self) -> Result<(), ApiError> {
-        let read = self.list.iter().filter(|p| p.read.get()).count();
+        let read = self.list.iter().filter(|p| p.read.load(Ordering::Relaxed)).count();
         if read == self.list.len() { Ok(()) } else { Err(ApiError::unread(read, self.list.len())) }
     }
 

@@ -322,7 +322,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Connection<S, H> {
         if let Err(close) = outcome {
             match inbound.peer_close {
                 Some(None) => self.pending.end_without_code(),
-                _ => self.pending.end(&close),
+                // Answers to what came before a wrong frame are still sent.
+                _ => self.pending.end(&close, ending != Ending::Protocol && ending != Ending::ByServer),
             }
             self.begin_closing(ending, Some(close.code));
         } else {
@@ -348,10 +349,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Connection<S, H> {
         let idle_at = self.inbound.heard + self.config.idle_cut;
         let old_at = self.born + self.config.max_life;
         if now >= idle_at {
-            self.pending.end(&Close::new(CloseCode::POLICY, "no pong within the time allowed"));
+            self.pending.end(&Close::new(CloseCode::POLICY, "no pong within the time allowed"), true);
             self.begin_closing(Ending::Idle, Some(CloseCode::POLICY));
         } else if now >= old_at {
-            self.pending.end(&Close::new(CloseCode::GOING_AWAY, "the connection reached its age limit"));
+            let close = Close::new(CloseCode::GOING_AWAY, "the connection reached its age limit");
+            self.pending.end(&close, false);
             self.begin_closing(Ending::TooOld, Some(CloseCode::GOING_AWAY));
         } else {
             self.pending.urgent(Opcode::Ping, b"");
@@ -410,3 +412,7 @@ impl<H: Handler> Inbound<H> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

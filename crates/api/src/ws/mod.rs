@@ -18,6 +18,8 @@ pub mod decode;
 mod frame;
 mod handshake;
 mod outbound;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use close::{Close, CloseCode};
 pub use connection::{Closed, Config, Ending, Handler, Incoming, run, serve};

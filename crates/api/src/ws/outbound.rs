@@ -390,19 +390,24 @@ impl Pending {
         }
     }
 
-    /// The connection is to end now: what waits is dropped, `close` is the last frame. No effect when one is on its way.
-    pub(crate) fn end(&mut self, close: &Close) {
+    /// The connection is to end: `close` is the last frame. What waits is sent first, or dropped if `at_once`. No effect when a close frame is
+    /// on its way.
+    pub(crate) fn end(&mut self, close: &Close, at_once: bool) {
         if self.closing {
             return;
         }
         let mut queue = self.shared.lock();
         if queue.state != State::Cut {
-            queue.cut();
+            if at_once {
+                queue.cut();
+            } else {
+                queue.state = State::Closing;
+            }
             queue.close = Some(Frame::encode(Opcode::Close, &[&close.payload()]).bytes().clone());
         }
     }
 
-    /// As [`Pending::end`] with a close frame without a code, the answer to one without a code.
+    /// As [`Pending::end`] at once, with a close frame without a code: the answer to one without a code.
     pub(crate) fn end_without_code(&mut self) {
         if self.closing {
             return;

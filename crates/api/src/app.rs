@@ -1,0 +1,175 @@
+//! What all requests share.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hoga_core::ids::Timestamp;
+use hoga_core::order::StpMode;
+use hoga_engine::EngineHandle;
+use hoga_store::{Identity, KeyKind, Stores};
+use rustc_hash::FxHashMap;
+use tokio::sync::Semaphore;
+
+use crate::auth::{ApiKey, Signer};
+use crate::catalog::{Catalog, SharedCatalog};
+use crate::config::ApiConfig;
+use crate::hub::Hub;
+use crate::limits::Limits;
+use crate::metrics::{Bound, Metrics};
+use crate::names;
+use crate::server::{ConnectionCounters, ServerError};
+use crate::session::Sessions;
+use crate::ws;
+
+/// Prepared keys that are kept; above it the table starts again (a signature state is about 300 bytes).
+const KEYS_KEPT: usize = 100_000;
+
+/// Passwords that are hashed at a time: each takes 19 MiB and a good part of a core (argon2id, RFC 9106).
+const HASHES_AT_A_TIME: usize = 2;
+
+/// Logins that may wait for that; more are refused as busy.
+const HASHES_WAITING: usize = 64;
+
+/// Questions to the read models that may be under way or wait for a thread; more are refused as busy.
+const READS_AT_A_TIME: usize = 512;
+
+/// What the gateway stands on.
+#[derive(Clone)]
+pub struct Services {
+    /// Takes commands and answers questions about the present.
+    pub engine: EngineHandle,
+    /// Answers questions about the past.
+    pub stores: Arc<Stores>,
+    /// Users and keys.
+    pub identity: Identity,
+    /// Market data and private events as they happen.
+    pub hub: Hub,
+    /// Assets and markets; its subscriber must be among the engine's.
+    pub catalog: SharedCatalog,
+}
+
+/// What all requests share.
+pub(crate) struct App {
+    config: ApiConfig,
+    services: Services,
+    limits: Limits,
+    sessions: Sessions,
+    keys: RwLock<FxHashMap<String, Prepared>>,
+    connections: Arc<ConnectionCounters>,
+    pub metrics: Metrics,
+    /// What happened to WebSockets.
+    pub ws_counters: Arc<ws::Counters>,
+    /// Passwords being hashed.
+    pub hashing: Semaphore,
+    /// Those that wait for it.
+    pub hashing_queue: Bound,
+    /// Questions to the read models that are under way.
+    pub reading: Bound,
+    default_stp: StpMode,
+}
+
+#[derive(Clone)]
+struct Prepared {
+    stored: Arc<hoga_store::ApiKey>,
+    ready: Arc<ApiKey>,
+}
+
+impl App {
+    pub fn new(
+        config: ApiConfig,
+        services: Services,
+        connections: Arc<ConnectionCounters>,
+    ) -> Result<App, ServerError> {
+        let default_stp = config.stp().unwrap_or(StpMode::None);
+        // Logins outlive a restart: the secret lives beside the users.
+        let secret = services
+            .identity
+            .secret("session", || names::secret().unwrap_or_default().into_bytes())
+            .map_err(|e| ServerError::Secret(e.to_string()))?;
+        if secret.len() < 32 {
+            return Err(ServerError::Secret("the system gave no random bytes".into()));
+        }
+        let sessions = Sessions::new(&secret, config.session_seconds)?;
+        Ok(App {
+            limits: Limits::new(config.limits),
+            sessions,
+            keys: RwLock::default(),
+            connections,
+            metrics: Metrics::default(),
+            ws_counters: Arc::default(),
+            hashing: Semaphore::new(HASHES_AT_A_TIME),
+            hashing_queue: Bound::new(HASHES_WAITING),
+            reading: Bound::new(READS_AT_A_TIME),
+            default_stp,
+            config,
+            services,
+        })
+    }
+
+    pub fn config(&self) -> &ApiConfig {
+        &self.config
+    }
+
+    pub fn engine(&self) -> &EngineHandle {
+        &self.services.engine
+    }
+
+    pub fn stores(&self) -> &Arc<Stores> {
+        &self.services.stores
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.services.identity
+    }
+
+    pub fn hub(&self) -> &Hub {
+        &self.services.hub
+    }
+
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    pub fn connections(&self) -> &Arc<ConnectionCounters> {
+        &self.connections
+    }
+
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.services.catalog.current()
+    }
+
+    pub fn default_stp(&self) -> StpMode {
+        self.default_stp
+    }
+
+    pub fn now(&self) -> Timestamp {
+        let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+        Timestamp(i64::try_from(micros).unwrap_or(i64::MAX))
+    }
+
+    /// A good key, ready to check signatures. The identity store is asked every time, so a revoked key is out at once.
+    pub fn key(&self, key: &str) -> Option<Arc<ApiKey>> {
+        let stored = self.services.identity.key(key)?;
+        let known = self.keys.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        if let Some(known) = known
+            && Arc::ptr_eq(&known.stored, &stored)
+        {
+            return Some(known.ready);
+        }
+        let signer = match stored.kind {
+            KeyKind::Hmac => Signer::hmac(&stored.secret),
+            KeyKind::Ed25519 => Signer::ed25519(&stored.secret)?,
+        };
+        let ready = Arc::new(ApiKey { key: stored.key.clone(), account: stored.account, signer });
+        let mut table = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        if table.len() >= KEYS_KEPT {
+            table.clear();
+        }
+        table.insert(key.to_owned(), Prepared { stored, ready: Arc::clone(&ready) });
+        Some(ready)
+    }
+}

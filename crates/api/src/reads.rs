@@ -1,0 +1,33 @@
+//! Questions to the read models: off the network threads, bounded, and not before they know what the engine has acknowledged.
+
+use std::sync::Arc;
+
+use hoga_store::{Group, StoreError, Stores};
+
+use crate::app::App;
+use crate::error::ApiError;
+use crate::reply::ask;
+
+/// Asks a read model once it has what was acknowledged at this call, or after the configured time: a read model that is further behind
+/// answers from what it has. The engine's replica is asked first, since it publishes what the read models take in.
+pub(crate) async fn read<R: Send + 'static>(
+    app: &Arc<App>,
+    group: Group,
+    question: impl FnOnce(&Stores) -> Result<R, StoreError> + Send + 'static,
+) -> Result<R, ApiError> {
+    let permit = app.reading.try_begin()?;
+    ask(app.engine(), |_| ()).await?;
+    let wait = app.config().read_wait();
+    let stores = Arc::clone(app.stores());
+    let result = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        stores.wait_current(group, wait);
+        question(&stores)
+    })
+    .await;
+    match result {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(ApiError::internal(&error)),
+        Err(error) => Err(ApiError::internal(&error)),
+    }
+}

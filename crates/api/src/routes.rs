@@ -1,0 +1,238 @@
+//! The route table: one line a route, from which the `match`, the weights and the OpenAPI document are made, so that they cannot differ.
+
+use hyper::Method;
+
+/// Who may call a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Anybody.
+    Public,
+    /// An API key that may trade (signed), or a session.
+    Trade,
+    /// Any API key (signed), or a session.
+    UserData,
+    /// A session (`Authorization: Bearer <token>`), or any signed API key.
+    Session,
+    /// The operator (`Authorization: Bearer <admin token>`).
+    Admin,
+}
+
+/// What is documented about a route.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteSpec {
+    /// The route.
+    pub route: Route,
+    /// GET, POST, PUT or DELETE.
+    pub method: &'static str,
+    /// The path; `{id}` stands for one segment at its end.
+    pub path: &'static str,
+    /// Request weight; where it depends on parameters, the smallest.
+    pub weight: u32,
+    /// Who may call it.
+    pub access: Access,
+    /// What it does.
+    pub summary: &'static str,
+    /// Names of its parameters, separated by blanks; `!` marks mandatory ones.
+    pub params: &'static str,
+}
+
+macro_rules! routes {
+    ($($route:ident $method:ident $path:literal $weight:literal $access:ident $summary:literal [$params:literal];)+) => {
+        /// Every route of the HTTP interface. (WebSocket paths and the console's files are no routes of this table.)
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        #[allow(missing_docs)] // each is described by its summary in the table
+        pub enum Route { $($route,)+ }
+
+        /// The table.
+        pub const ROUTES: &[RouteSpec] = &[$(RouteSpec {
+            route: Route::$route,
+            method: stringify!($method),
+            path: $path,
+            weight: $weight,
+            access: Access::$access,
+            summary: $summary,
+            params: $params,
+        },)+];
+
+        fn exact(method: &Method, path: &str) -> Option<Route> {
+            match (method, path) {
+                $((&Method::$method, $path) => Some(Route::$route),)+
+                _ => None,
+            }
+        }
+    };
+}
+
+routes! {
+    Ping GET "/api/v3/ping" 1 Public "Test connectivity" [""];
+    Time GET "/api/v3/time" 1 Public "Server time" [""];
+    ExchangeInfo GET "/api/v3/exchangeInfo" 20 Public "Markets, filters and limits" ["symbol symbols permissions showPermissionSets symbolStatus"];
+    Depth GET "/api/v3/depth" 5 Public "Order book" ["symbol! limit symbolStatus"];
+    Trades GET "/api/v3/trades" 25 Public "Recent trades" ["symbol! limit"];
+    HistoricalTrades GET "/api/v3/historicalTrades" 25 Public "Older trades" ["symbol! limit fromId"];
+    AggTrades GET "/api/v3/aggTrades" 4 Public "Trades of one taker order at one price, joined" ["symbol! fromId startTime endTime limit"];
+    Klines GET "/api/v3/klines" 2 Public "Candles" ["symbol! interval! startTime endTime timeZone limit"];
+    UiKlines GET "/api/v3/uiKlines" 2 Public "Candles, for charts" ["symbol! interval! startTime endTime timeZone limit"];
+    AvgPrice GET "/api/v3/avgPrice" 2 Public "Average price of the last five minutes" ["symbol!"];
+    Ticker GET "/api/v3/ticker" 4 Public "Price change statistics of a window" ["symbol symbols windowSize type symbolStatus"];
+    Ticker24h GET "/api/v3/ticker/24hr" 2 Public "Price change statistics of 24 hours, rolling" ["symbol symbols type symbolStatus"];
+    TickerPrice GET "/api/v3/ticker/price" 2 Public "Last price" ["symbol symbols symbolStatus"];
+    BookTicker GET "/api/v3/ticker/bookTicker" 2 Public "Best bid and ask" ["symbol symbols symbolStatus"];
+    NewOrder POST "/api/v3/order" 1 Trade "New order" ["symbol! side! type! timeInForce quantity quoteOrderQty price newClientOrderId strategyId strategyType stopPrice trailingDelta icebergQty newOrderRespType selfTradePreventionMode recvWindow timestamp! signature!"];
+    TestOrder POST "/api/v3/order/test" 1 Trade "Check a new order without placing it" ["symbol! side! type! timeInForce quantity quoteOrderQty price newClientOrderId stopPrice newOrderRespType selfTradePreventionMode computeCommissionRates recvWindow timestamp! signature!"];
+    CancelReplace POST "/api/v3/order/cancelReplace" 1 Trade "Cancel an order and place another" ["symbol! side! type! cancelReplaceMode! cancelOrderId cancelOrigClientOrderId cancelNewClientOrderId timeInForce quantity quoteOrderQty price newClientOrderId stopPrice newOrderRespType selfTradePreventionMode cancelRestrictions recvWindow timestamp! signature!"];
+    QueryOrder GET "/api/v3/order" 4 UserData "One order" ["symbol! orderId origClientOrderId recvWindow timestamp! signature!"];
+    CancelOrder DELETE "/api/v3/order" 1 Trade "Cancel an order" ["symbol! orderId origClientOrderId newClientOrderId cancelRestrictions recvWindow timestamp! signature!"];
+    OpenOrders GET "/api/v3/openOrders" 6 UserData "Open orders" ["symbol recvWindow timestamp! signature!"];
+    CancelAll DELETE "/api/v3/openOrders" 1 Trade "Cancel all open orders of a market" ["symbol! recvWindow timestamp! signature!"];
+    AllOrders GET "/api/v3/allOrders" 20 UserData "Orders of a market, open or not" ["symbol! orderId startTime endTime limit recvWindow timestamp! signature!"];
+    Account GET "/api/v3/account" 20 UserData "Balances" ["omitZeroBalances recvWindow timestamp! signature!"];
+    MyTrades GET "/api/v3/myTrades" 20 UserData "Own trades" ["symbol! orderId startTime endTime fromId limit recvWindow timestamp! signature!"];
+    OrderLimits GET "/api/v3/rateLimit/order" 40 UserData "Order counts" ["recvWindow timestamp! signature!"];
+    SignUp POST "/api/v1/users" 20 Public "Sign up: makes a user and a paper account" ["name! password!"];
+    LogIn POST "/api/v1/sessions" 20 Public "Log in: gives a token for Authorization: Bearer" ["name! password!"];
+    CreateKey POST "/api/v1/keys" 5 Session "Make an HMAC key, or register an Ed25519 public key" ["publicKey label"];
+    ListKeys GET "/api/v1/keys" 5 Session "API keys of the account" [""];
+    RevokeKey DELETE "/api/v1/keys/{id}" 5 Session "Revoke an API key" [""];
+    Deposit POST "/api/v1/deposits" 1 Session "Deposit paper money" ["asset! amount! reference"];
+    Withdraw POST "/api/v1/withdrawals" 1 Session "Withdraw paper money; settled at once unless settle is false" ["asset! amount! reference settle"];
+    Balances GET "/api/v1/balances" 5 Session "Balances" [""];
+    OrderById GET "/api/v1/orders/{id}" 4 Session "One order by its number, in any market" [""];
+    Health GET "/api/v1/health" 1 Public "Whether the process works; 503 after a fault" [""];
+    Ready GET "/api/v1/ready" 1 Public "Whether requests are served; 503 otherwise" [""];
+    AdminAccount POST "/api/v1/admin/accounts" 1 Admin "Make a paper account with deposits and an HMAC key" ["deposits"];
+    AdminSettle POST "/api/v1/admin/withdrawals/settle" 1 Admin "A locked withdrawal has left" ["id!"];
+    AdminRelease POST "/api/v1/admin/withdrawals/release" 1 Admin "A locked withdrawal did not happen" ["id!"];
+    AdminAudit GET "/api/v1/admin/audit" 1 Admin "Prove that ledger, engine and transfers agree" [""];
+    AdminDigest GET "/api/v1/admin/digest" 1 Admin "Digest of the engine's state" [""];
+    AdminStatus GET "/api/v1/admin/status" 1 Admin "Positions of the engine and lag of the read models" [""];
+    AdminMarketState POST "/api/v1/admin/markets/state" 1 Admin "Open, halt or restrict a market (TRADING, HALT, BREAK)" ["symbol! state!"];
+    Metrics GET "/metrics" 1 Public "Metrics in Prometheus' text format" [""];
+    OpenApi GET "/openapi.json" 1 Public "This document" [""];
+}
+
+impl Route {
+    /// Its line of the table.
+    pub fn spec(self) -> &'static RouteSpec {
+        &ROUTES[self as usize]
+    }
+}
+
+/// What a method and a path name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'p> {
+    /// A route, and the segment that stands for `{id}`.
+    Route(Route, &'p str),
+    /// The path exists, with other methods.
+    OtherMethod,
+    /// Nothing.
+    Nothing,
+}
+
+/// Finds the route.
+pub fn find<'p>(method: &Method, path: &'p str) -> Found<'p> {
+    if let Some(route) = exact(method, path) {
+        return Found::Route(route, "");
+    }
+    let methods = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
+    if methods.iter().any(|other| exact(other, path).is_some()) {
+        return Found::OtherMethod;
+    }
+    let Some((prefix, id)) = path.rsplit_once('/').filter(|(_, id)| !id.is_empty()) else { return Found::Nothing };
+    let template = format!("{prefix}/{{id}}");
+    if let Some(route) = exact(method, &template) {
+        return Found::Route(route, id);
+    }
+    if methods.iter().any(|other| exact(other, &template).is_some()) {
+        return Found::OtherMethod;
+    }
+    Found::Nothing
+}
+
+/// The OpenAPI document, made from the table.
+pub fn open_api(version: &str) -> String {
+    use serde_json::{Map, Value, json};
+    let mut paths: Map<String, Value> = Map::new();
+    for spec in ROUTES {
+        let place = if matches!(spec.method, "GET" | "DELETE") { "query" } else { "form" };
+        let json_body = spec.path.starts_with("/api/v1/") && place == "form";
+        let names = || spec.params.split_whitespace().map(|p| (p.trim_end_matches('!'), p.ends_with('!')));
+        let mut operation = json!({
+            "operationId": format!("{:?}", spec.route),
+            "summary": spec.summary,
+            "x-weight": spec.weight,
+            "responses": { "200": { "description": "OK" }, "4XX": { "$ref": "#/components/responses/Error" } },
+        });
+        let mut parameters = Vec::new();
+        if spec.path.ends_with("{id}") {
+            parameters.push(json!({ "name": "id", "in": "path", "required": true, "schema": { "type": "string" } }));
+        }
+        if place == "query" {
+            parameters.extend(names().map(|(name, required)| {
+                json!({ "name": name, "in": "query", "required": required, "schema": { "type": "string" } })
+            }));
+        } else if !spec.params.is_empty() {
+            let kind = if json_body { "application/json" } else { "application/x-www-form-urlencoded" };
+            let properties: Map<String, Value> =
+                names().map(|(name, _)| (name.to_owned(), json!({}))).collect();
+            let required: Vec<&str> = names().filter(|(_, required)| *required).map(|(name, _)| name).collect();
+            operation["requestBody"] = json!({ "content": { kind: { "schema":
+                { "type": "object", "properties": properties, "required": required } } } });
+        }
+        operation["parameters"] = Value::Array(parameters);
+        operation["security"] = match spec.access {
+            Access::Public => json!([]),
+            Access::Trade | Access::UserData | Access::Session => json!([{ "apiKey": [] }, { "bearer": [] }]),
+            Access::Admin => json!([{ "bearer": [] }]),
+        };
+        let methods = paths.entry(spec.path).or_insert_with(|| json!({}));
+        methods[spec.method.to_lowercase()] = operation;
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Hoga",
+            "version": version,
+            "description": "Binance-compatible Spot endpoints under /api/v3, native ones under /api/v1. WebSockets: /ws, /stream, /ws-api/v3.",
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "apiKey": { "type": "apiKey", "in": "header", "name": "X-MBX-APIKEY",
+                    "description": "With timestamp and signature (HMAC-SHA256 in hexadecimal or Ed25519 in base64) among the parameters." },
+                "bearer": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT" },
+            },
+            "responses": { "Error": { "description": "Refused", "content": { "application/json": { "schema": {
+                "type": "object", "required": ["code", "msg"],
+                "properties": { "code": { "type": "integer" }, "msg": { "type": "string" } } } } } } },
+        },
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_found_and_documented() {
+        let document: serde_json::Value = serde_json::from_str(&open_api("1")).unwrap();
+        for (i, spec) in ROUTES.iter().enumerate() {
+            assert_eq!(spec.route as usize, i);
+            let path = spec.path.replace("{id}", "42");
+            let id = if spec.path.ends_with("{id}") { "42" } else { "" };
+            let method = Method::from_bytes(spec.method.as_bytes()).unwrap();
+            assert_eq!(find(&method, &path), Found::Route(spec.route, id));
+            let operation = &document["paths"][spec.path][spec.method.to_lowercase()];
+            assert_eq!(operation["operationId"], format!("{:?}", spec.route));
+            assert_eq!(find(&Method::PATCH, &path), Found::OtherMethod);
+        }
+        let documented: usize =
+            document["paths"].as_object().unwrap().values().map(|m| m.as_object().unwrap().len()).sum();
+        assert_eq!(documented, ROUTES.len());
+        for path in ["/", "", "/api/v3", "/api/v3/order/", "/api/v3/nothing", "/api/v1/keys/a/b"] {
+            assert_eq!(find(&Method::GET, path), Found::Nothing, "{path}");
+        }
+    }
+}
