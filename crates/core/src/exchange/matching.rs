@@ -274,7 +274,9 @@ impl Exchange {
                 }
                 continue;
             }
-            let qty = bite(taker.left_qty, taker.left_quote, maker.price, maker.qty, terms.step);
+            // What prevention takes away costs nothing, so a budget does not bound it; an amount that the order asks for does.
+            let cap = if own && !taker.by_quote() { NO_CAP } else { taker.left_quote };
+            let qty = bite(taker.left_qty, cap, maker.price, maker.qty, terms.step);
             if qty == 0 {
                 return End::Spent;
             }
@@ -528,7 +530,7 @@ impl Exchange {
         if taker.left_qty != NO_CAP {
             taker.left_qty -= qty;
         }
-        if taker.left_quote != NO_CAP {
+        if taker.by_quote() {
             taker.left_quote -= covered(maker.price, qty).0;
         }
         // A market order holds what it will trade, and releases the rest at its end; a limit order holds all of its rest.
