@@ -43,7 +43,10 @@ fn config() -> Config {
     }
 }
 
-async fn upgrade(mut request: Request<Incoming>, counters: Arc<Counters>) -> Result<Response<Empty<Bytes>>, hyper::Error> {
+async fn upgrade(
+    mut request: Request<Incoming>,
+    counters: Arc<Counters>,
+) -> Result<Response<Empty<Bytes>>, hyper::Error> {
     let answer = match ws::accept(&request) {
         Ok(answer) => answer,
         Err(error) => {

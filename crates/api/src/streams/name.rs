@@ -90,9 +90,28 @@ mod tests {
     #[test]
     fn refuses_other_names() {
         for name in [
-            "", "@", "!", "btcusdt", "0", "BTCUSDT@trade", "btcusdt@", "btcusdt@Trade", "btcusdt@depth7", "btcusdt@depth@",
-            "btcusdt@depth@10ms", "btcusdt@depth5@100ms@100ms", "btcusdt@kline_", "btcusdt@kline_1M", "btcusdt@kline_1m@+08:00",
-            "btc usdt@trade", "btc\"usdt@trade", "é@trade", "@trade", "!trade@arr", "!ticker", "aaaaaaaaaaaaaaaaaaaaaaaaaaa@trade",
+            "",
+            "@",
+            "!",
+            "btcusdt",
+            "0",
+            "BTCUSDT@trade",
+            "btcusdt@",
+            "btcusdt@Trade",
+            "btcusdt@depth7",
+            "btcusdt@depth@",
+            "btcusdt@depth@10ms",
+            "btcusdt@depth5@100ms@100ms",
+            "btcusdt@kline_",
+            "btcusdt@kline_1M",
+            "btcusdt@kline_1m@+08:00",
+            "btc usdt@trade",
+            "btc\"usdt@trade",
+            "é@trade",
+            "@trade",
+            "!trade@arr",
+            "!ticker",
+            "aaaaaaaaaaaaaaaaaaaaaaaaaaa@trade",
         ] {
             assert_eq!(parse(name), None, "{name}");
         }

@@ -103,9 +103,11 @@ impl Request {
             serde_json::error::Category::Data => Refusal::new(2, format!("Invalid request: {error}")),
             _ => Refusal::new(3, format!("Invalid JSON: {error}")),
         })?;
-        let id = wire.id.as_ref().and_then(Id::of).ok_or_else(|| {
-            Refusal::new(2, "Invalid request: request ID must be an unsigned integer")
-        })?;
+        let id = wire
+            .id
+            .as_ref()
+            .and_then(Id::of)
+            .ok_or_else(|| Refusal::new(2, "Invalid request: request ID must be an unsigned integer"))?;
         Ok(Request { method: wire.method, params: wire.params.unwrap_or_default(), id })
     }
 

@@ -288,14 +288,15 @@ async fn works_through_hyper_on_a_real_socket() {
         let (stream, _) = listener.accept().await.unwrap();
         let (send, receive) = oneshot::channel();
         let send = std::sync::Mutex::new(Some(send));
-        let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-            let answer = crate::ws::accept(&request).unwrap().map(|()| Empty::<Bytes>::new());
-            let upgrade = hyper::upgrade::on(&mut request);
-            let make = |out| Echo { out, batches: Arc::default(), gone: None };
-            let task = tokio::spawn(serve(upgrade, Config::api(), Arc::clone(&counters), make));
-            let _ = send.lock().unwrap().take().unwrap().send(task);
-            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
-        });
+        let service =
+            hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+                let answer = crate::ws::accept(&request).unwrap().map(|()| Empty::<Bytes>::new());
+                let upgrade = hyper::upgrade::on(&mut request);
+                let make = |out| Echo { out, batches: Arc::default(), gone: None };
+                let task = tokio::spawn(serve(upgrade, Config::api(), Arc::clone(&counters), make));
+                let _ = send.lock().unwrap().take().unwrap().send(task);
+                std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+            });
         let connection = hyper::server::conn::http1::Builder::new()
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
@@ -304,7 +305,8 @@ async fn works_through_hyper_on_a_real_socket() {
     });
     let mut stream = TcpStream::connect(address).await.unwrap();
     let key = "dGhlIHNhbXBsZSBub25jZQ==";
-    let mut request = client::handshake("localhost", "/ws", key, "Sec-WebSocket-Extensions: permessage-deflate\r\n");
+    let mut request =
+        client::handshake("localhost", "/ws", key, "Sec-WebSocket-Extensions: permessage-deflate\r\n");
     // The first message comes with the handshake, before the answer: hyper has read it already.
     client::write_frame(&mut request, Opcode::Text, b"early", MASK);
     stream.write_all(&request).await.unwrap();

@@ -57,7 +57,8 @@ impl Listener {
         while self.pending.next(&Context::from_waker(Waker::noop())) == Next::Write {
             let mut slices = [std::io::IoSlice::new(&[]); 64];
             let filled = self.pending.slices(&mut slices);
-            let mut joined: Vec<u8> = slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
+            let mut joined: Vec<u8> =
+                slices[..filled].iter().flat_map(|slice| slice.iter().copied()).collect();
             self.pending.advance(joined.len());
             decode(&mut self.decoder, &mut joined, &mut seen);
         }
