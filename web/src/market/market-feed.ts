@@ -30,6 +30,9 @@ export interface Trade {
 /** What changed in the candles: one of them, or all of them (new market, new interval, older history). */
 export type CandlesChange = { kind: 'all' } | { kind: CandleChange; candle: Candle };
 
+/** What a change of subscriptions is followed by; `all again`: because the connection was lost. */
+type Load = 'candles' | 'all' | 'all again';
+
 const TRADES_KEPT = 60;
 const SNAPSHOT_LEVELS = 1_000;
 const CANDLES_PER_PAGE = 1_000;
@@ -56,6 +59,7 @@ export class MarketFeed {
   private subscribed = new Set<string>();
   private lastChange = -Infinity;
   private changeTimer = 0;
+  private toLoad: Load | null = null;
   private snapshotTurn = 0;
   private candleTurn = 0;
   private everOpened = false;
@@ -70,9 +74,8 @@ export class MarketFeed {
     this.connection.opened.on(() => {
       this.subscribed.clear();
       this.lastChange = -Infinity;
-      const again = this.everOpened;
+      this.change(this.everOpened ? 'all again' : 'all');
       this.everOpened = true;
-      this.change(() => this.loadAll(again));
     });
     this.connection.changed.on(() => this.healthChanged.emit());
     this.connection.message.on(message => this.receive(message));
@@ -92,7 +95,7 @@ export class MarketFeed {
     this.tradesChanged.emit();
     this.bookChanged.emit();
     this.candlesChanged.emit({ kind: 'all' });
-    this.change(() => this.loadAll(false));
+    this.change('all');
   }
 
   selectInterval(interval: Interval): void {
@@ -100,7 +103,7 @@ export class MarketFeed {
     this.interval = interval;
     this.timeline.clear();
     this.candlesChanged.emit({ kind: 'all' });
-    this.change(() => void this.loadCandles());
+    this.change('candles');
   }
 
   /** The price of the newest trade, or the ticker's before there was one. */
@@ -138,14 +141,15 @@ export class MarketFeed {
     ]);
   }
 
-  /** Brings the connection's subscriptions to what is wanted, then calls `then`; the newest call within the pause wins. */
-  private change(then: () => void): void {
+  /** Brings the connection's subscriptions to what is wanted, then loads. Changes within the pause are joined into one. */
+  private change(load: Load): void {
+    if (this.toLoad !== 'all again' && !(this.toLoad === 'all' && load === 'candles')) this.toLoad = load;
     clearTimeout(this.changeTimer);
     const wait = Math.max(0, this.lastChange + BETWEEN_CHANGES_MS - performance.now());
-    this.changeTimer = window.setTimeout(() => void this.changeNow(then), wait);
+    this.changeTimer = window.setTimeout(() => void this.changeNow(), wait);
   }
 
-  private async changeNow(then: () => void): Promise<void> {
+  private async changeNow(): Promise<void> {
     this.lastChange = performance.now();
     const wanted = this.streams();
     const added = [...wanted].filter(name => !this.subscribed.has(name));
@@ -160,8 +164,13 @@ export class MarketFeed {
       // The connection is lost: when it is back, everything is subscribed and loaded again.
       return;
     }
+    // A newer change took over: it loads what this one should have.
+    if (this.subscribed !== wanted) return;
+    const load = this.toLoad;
+    this.toLoad = null;
     // The snapshot comes after the subscription's answer, or updates between the two would be lost.
-    if (this.subscribed === wanted) then();
+    if (load === 'candles') void this.loadCandles();
+    else if (load !== null) this.loadAll(load === 'all again');
   }
 
   private loadAll(afterLoss: boolean): void {

@@ -47,6 +47,8 @@ interface Input {
 export function orderForm(feed: MarketFeed, account: AccountFeed, session: Session, logIn: () => void): OrderForm {
   let draft: Draft = { side: 'BUY', kind: 'limit', timeInForce: 'GTC', price: '', stop: '', amount: '', total: '', by: 'amount' };
   let busy = false;
+  /** The market whose price was filled in already, so that a field that the user empties stays empty. */
+  let suggested = '';
   /** Faults are shown from the first try on, not while the form is being filled in. */
   let tried = false;
 
@@ -227,6 +229,7 @@ export function orderForm(feed: MarketFeed, account: AccountFeed, session: Sessi
   });
   feed.marketChanged.on(() => {
     tried = false;
+    suggested = '';
     draft = { ...draft, price: '', stop: '', amount: '', total: '' };
     draw();
     suggestPrice();
@@ -236,7 +239,6 @@ export function orderForm(feed: MarketFeed, account: AccountFeed, session: Sessi
     const last = feed.lastPrice();
     if (draft.price === '' && last !== null && document.activeElement !== inputs.price.input) update({ price: plain(last) });
   };
-  let suggested = '';
   feed.tradesChanged.on(() => {
     if (suggested === feed.market.symbol || workingPrice({ ...draft, kind: 'limit' }, null) !== null) return;
     if (feed.trades.length === 0) return;
