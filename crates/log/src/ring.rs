@@ -353,3 +353,7 @@ impl Cursor {
         self.shared.state.load(Ordering::Acquire) == POISONED
     }
 }
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

@@ -381,7 +381,7 @@ impl<S: Storage> Journal<S> {
         self.written = self.appended;
         self.pending = 0;
         if !self.preparer.is_busy() && self.active.offset > self.active.len / 2 {
-            self.preparer.start(self.active.index + 1)?;
+            self.preparer.start(self.active.index + 1);
         }
         Ok(())
     }
@@ -515,3 +515,6 @@ pub fn first<S: Storage>(storage: &S, dir: &Path) -> Result<Option<Seq>, LogErro
     let files = scan::segments(storage, dir)?;
     Ok(files.first().and_then(|file| file.header.as_ref().ok()).map(|header| Seq(header.base)))
 }
+
+#[cfg(test)]
+mod tests;

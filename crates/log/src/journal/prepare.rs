@@ -33,7 +33,7 @@ pub(crate) struct Preparer<S: Storage> {
     prefill: bool,
     stop: Arc<AtomicBool>,
     task: Option<Task<S>>,
-    ready: Option<Spare<S>>,
+    ready: Option<io::Result<Spare<S>>>,
 }
 
 impl<S: Storage> Preparer<S> {
@@ -49,33 +49,36 @@ impl<S: Storage> Preparer<S> {
 
     /// Takes over a segment that an earlier run made.
     pub(crate) fn adopt(&mut self, spare: Spare<S>) {
-        self.ready = Some(spare);
+        self.ready = Some(Ok(spare));
     }
 
-    /// Starts making segment `index`; at once where the storage has no background.
-    pub(crate) fn start(&mut self, index: u64) -> io::Result<()> {
+    /// Starts making segment `index`; at once where the storage has no background. What goes wrong is told when the segment
+    /// is needed: until then the journal can go on.
+    pub(crate) fn start(&mut self, index: u64) {
         let (storage, dir, bytes) = (self.storage.clone(), self.dir.clone(), self.bytes);
         let prefill = self.prefill && S::BACKGROUND;
         let stop = self.stop.clone();
         if !S::BACKGROUND {
-            self.ready = Some(make(&storage, &dir, index, bytes, false, &stop)?);
-            return Ok(());
+            self.ready = Some(make(&storage, &dir, index, bytes, false, &stop));
+            return;
         }
         let work = move || make(&storage, &dir, index, bytes, prefill, &stop);
-        self.task = Some(std::thread::Builder::new().name("journal-prepare".into()).spawn(work)?);
-        Ok(())
+        match std::thread::Builder::new().name("journal-prepare".into()).spawn(work) {
+            Ok(task) => self.task = Some(task),
+            Err(error) => self.ready = Some(Err(error)),
+        }
     }
 
     /// The segment `index` with room for `least` bytes: the one that is ready, or a new one.
     pub(crate) fn take(&mut self, index: u64, least: u64) -> io::Result<Spare<S>> {
         if let Some(task) = self.task.take() {
-            match task.join() {
-                Ok(result) => self.ready = Some(result?),
-                Err(_) => return Err(io::Error::other("the thread that prepares segments has panicked")),
-            }
+            let panicked = |_| Err(io::Error::other("the thread that prepares segments has panicked"));
+            self.ready = Some(task.join().unwrap_or_else(panicked));
         }
         let spare = match self.ready.take() {
-            Some(spare) if spare.index == index => spare,
+            Some(Ok(spare)) if spare.index == index => spare,
+            // There may be room by now; a new file has no data that a second attempt could lose.
+            Some(Err(error)) if error.kind() != io::ErrorKind::StorageFull => return Err(error),
             _ => {
                 let bytes = self.bytes.max(least);
                 make(&self.storage, &self.dir, index, bytes, false, &AtomicBool::new(false))?

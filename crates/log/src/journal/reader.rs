@@ -207,6 +207,12 @@ impl<S: Storage> JournalReader<S> {
         LogError::Removed { path: self.dir.clone(), wanted: self.next, first }
     }
 
+    /// Bytes that the reader holds.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> usize {
+        self.window.memory()
+    }
+
     /// The folder.
     pub fn dir(&self) -> &Path {
         &self.dir

@@ -20,6 +20,12 @@ impl Window {
         Window { bytes: Vec::new(), start: 0, len: 0, chunk, most: most.max(chunk) }
     }
 
+    /// Bytes that it holds.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Forgets what was read, because the file may have changed or is another one.
     pub(crate) fn forget(&mut self) {
         self.len = 0;

@@ -48,7 +48,8 @@ struct Faults {
     stop_at: Option<u64>,
     fail_sync_in: Option<u64>,
     fail_write_in: Option<u64>,
-    lies_about_sync: bool,
+    lies_about_files: bool,
+    lies_about_dirs: bool,
     space: Option<u64>,
 }
 
@@ -175,9 +176,14 @@ impl SimStorage {
         self.world().faults.fail_write_in = Some(writes);
     }
 
-    /// From now on syncs say that all is well and do nothing: the disk that the crash test must catch.
-    pub fn lie_about_sync(&self) {
-        self.world().faults.lies_about_sync = true;
+    /// From now on syncs of files say that all is well and do nothing: the disk that the crash test must catch.
+    pub fn lie_about_files(&self) {
+        self.world().faults.lies_about_files = true;
+    }
+
+    /// The same for syncs of folders.
+    pub fn lie_about_dirs(&self) {
+        self.world().faults.lies_about_dirs = true;
     }
 
     /// The disk has room for this many bytes.
@@ -301,7 +307,7 @@ impl Storage for SimStorage {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut world = self.world();
         world.step()?;
-        if world.faults.lies_about_sync {
+        if world.faults.lies_about_dirs {
             return Ok(());
         }
         world.durable_names.retain(|path, _| path.parent() != Some(dir));
@@ -390,7 +396,7 @@ impl StorageFile for SimFile {
             }
             None => false,
         };
-        let lies = world.faults.lies_about_sync;
+        let lies = world.faults.lies_about_files;
         let inode = world.inode(self.inode)?;
         if fail {
             // Linux marks the pages clean: a second sync would succeed and keep nothing.
