@@ -173,9 +173,10 @@ impl Scenario {
                 Body::SetInstrument(self.instrument)
             }
             ["state", state] => Body::SetState { market, state: TradingState::parse(state).unwrap() },
-            ["asset", name] => {
-                Body::AddAsset { id: AssetId(self.exchange.assets().len() as u16), name: Name::new(name).unwrap() }
-            }
+            ["asset", name] => Body::AddAsset {
+                id: AssetId(self.exchange.assets().len() as u16),
+                name: Name::new(name).unwrap(),
+            },
             ["settle", id] => Body::SettleWithdrawal { id: WithdrawalId(id.parse().unwrap()) },
             ["release", id] => Body::ReleaseWithdrawal { id: WithdrawalId(id.parse().unwrap()) },
             [who, "deposit", name, amount, ..] => {
@@ -200,7 +201,9 @@ impl Scenario {
                 price: Price(units(price)),
                 qty: Qty(units(qty)),
             },
-            [who, side @ ("buy" | "sell"), ref rest @ ..] => place(account(who), side, rest, market, &options),
+            [who, side @ ("buy" | "sell"), ref rest @ ..] => {
+                place(account(who), side, rest, market, &options)
+            }
             _ => panic!("not a command: {words:?}"),
         }
     }
@@ -213,7 +216,13 @@ fn order_ref(text: &str) -> OrderRef {
     }
 }
 
-fn place(who: AccountId, side: &str, rest: &[&str], market: MarketId, options: &BTreeMap<&str, &str>) -> Body {
+fn place(
+    who: AccountId,
+    side: &str,
+    rest: &[&str],
+    market: MarketId,
+    options: &BTreeMap<&str, &str>,
+) -> Body {
     let after = |word: &str| {
         rest.iter().position(|w| *w == word).map(|at| rest.get(at + 1).map_or(0, |text| units(text)))
     };
@@ -305,7 +314,9 @@ fn describe(event: &Event) -> String {
             text
         }
         Event::Order(event) => describe_order(event),
-        Event::Level(l) => format!("{} {} = {}", l.side.as_str().to_lowercase(), show(l.price.0), show(l.qty.0)),
+        Event::Level(l) => {
+            format!("{} {} = {}", l.side.as_str().to_lowercase(), show(l.price.0), show(l.qty.0))
+        }
         Event::Rejected(r) => format!("REJECT {}", r.reason.as_str()),
         Event::Transfer(t) => {
             let again = if t.repeated { " again" } else { "" };
