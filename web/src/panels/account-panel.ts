@@ -185,7 +185,9 @@ export function accountPanel(
       grouped(locked),
       grouped(free + locked),
     ]);
-    return table(columns, rows, words.noBalances, 'balances');
+    if (rows.length > 0) return table(columns, rows, '', 'balances');
+    const button = h('button', { type: 'button', class: 'primary', onclick: actions.deposit }, words.depositPaper);
+    return h('div', { class: 'empty', 'data-test': 'balances' }, h('p', {}, words.noBalances), button);
   };
 
   const draw = oncePerFrame(() => {

@@ -45,9 +45,11 @@ export function chartPanel(feed: MarketFeed): HTMLElement {
   });
   chart.priceScale('volume').applyOptions({ scaleMargins: { top: 0.82, bottom: 0 } });
 
+  let volumeTones = { up: '', down: '' };
   const paint = (): void => {
     const up = colour('up');
     const down = colour('down');
+    volumeTones = { up: colour('up-faint'), down: colour('down-faint') };
     const grid = { color: colour('grid') };
     chart.applyOptions({
       layout: { background: { type: ColorType.Solid, color: colour('panel') }, textColor: colour('dim') },
@@ -62,7 +64,7 @@ export function chartPanel(feed: MarketFeed): HTMLElement {
   const volumeBar = (candle: Candle): HistogramData<UTCTimestamp> => ({
     time: seconds(candle),
     value: Number(candle.volume),
-    color: colour(units(candle.close) >= units(candle.open) ? 'up-faint' : 'down-faint'),
+    color: volumeTones[toneOf(candle)],
   });
 
   /** True until the first page of a market or an interval was shown: then the newest candles are brought into view. */
@@ -94,8 +96,7 @@ export function chartPanel(feed: MarketFeed): HTMLElement {
     }
     const places = feed.market.pricePlaces;
     const text = (value: string): string => formatUnits(units(value), places, true);
-    const tone = units(candle.close) >= units(candle.open) ? 'up' : 'down';
-    setClass(legend, `chart-legend number ${tone}`);
+    setClass(legend, `chart-legend number ${toneOf(candle)}`);
     const volume: Units = units(candle.volume);
     setText(
       legend,
@@ -139,6 +140,8 @@ export function chartPanel(feed: MarketFeed): HTMLElement {
     canvas,
   );
 }
+
+const toneOf = (candle: Candle): 'up' | 'down' => (units(candle.close) >= units(candle.open) ? 'up' : 'down');
 
 const seconds = (candle: Candle): UTCTimestamp => (candle.time / 1_000) as UTCTimestamp;
 
