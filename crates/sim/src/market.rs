@@ -27,6 +27,9 @@ pub const ASSETS: [AssetSpec; 6] = [
     AssetSpec { name: "USDT", stake: 500_000_000 },
 ];
 
+/// Place of the dollar-like asset in [`ASSETS`].
+pub const USDT: u16 = 5;
+
 /// A market of the built-in six: its steps, and where the model begins.
 #[derive(Clone, Copy, Debug)]
 pub struct MarketSpec {
