@@ -1,5 +1,6 @@
 //! What the engine hands over to the hub: a bounded queue that the shadow fills and the hub's thread empties at once.
 
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(super) enum Input {
     /// What the read models know.
     History(Box<MarketHistory>),
     /// Everything before this was taken in.
-    Done(std::sync::mpsc::SyncSender<()>),
+    Done(SyncSender<()>),
 }
 
 #[derive(Debug, Default)]

@@ -301,7 +301,7 @@ impl Hub {
         &self.0.counters
     }
 
-    /// The journal position up to which everything is folded and told.
+    /// The journal position up to which everything is folded: readers see it.
     pub fn taken(&self) -> Seq {
         Seq(self.0.taken.load(Ordering::Acquire))
     }

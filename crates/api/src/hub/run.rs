@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use hoga_core::ids::{MarketId, Timestamp};
@@ -32,6 +33,8 @@ pub(super) struct Runner {
     /// The arrays of `!ticker@arr` and `!miniTicker@arr` in the making.
     arrays: [Vec<u8>; AllKind::COUNT],
     next_fast: Timestamp,
+    /// Those who wait until everything before is folded.
+    done: Vec<SyncSender<()>>,
 }
 
 impl Runner {
@@ -45,6 +48,7 @@ impl Runner {
             wakers: Wakers::default(),
             arrays: Default::default(),
             next_fast: Timestamp(0),
+            done: Vec::new(),
         }
     }
 
@@ -82,6 +86,10 @@ impl Runner {
             self.shared.counters.events.fetch_add(inputs.len() as u64, Ordering::Relaxed);
             self.fold(&mut inputs);
             self.shared.taken.store(seq.0, Ordering::Release);
+            for done in self.done.drain(..) {
+                // Nobody waits any more when this fails.
+                let _ = done.send(());
+            }
         }
         self.inputs = inputs;
         closed
@@ -144,8 +152,7 @@ impl Runner {
                 }
             }
             Input::Private(account, record) => self.shared.accounts.deliver(account, &record),
-            // Nobody waits any more when the send fails.
-            Input::Done(done) => drop(done.send(())),
+            Input::Done(done) => self.done.push(done),
             Input::Level(_) | Input::Trade(..) | Input::State(..) | Input::History(_) => {}
         }
     }
