@@ -23,7 +23,7 @@ pub const ASSETS: [AssetSpec; 6] = [
     AssetSpec { name: "ETH", stake: 100_000 },
     AssetSpec { name: "SOL", stake: 2_000_000 },
     AssetSpec { name: "XRP", stake: 100_000_000 },
-    AssetSpec { name: "DOGE", stake: 1_000_000_000 },
+    AssetSpec { name: "DOGE", stake: 200_000_000 },
     AssetSpec { name: "USDT", stake: 500_000_000 },
 ];
 

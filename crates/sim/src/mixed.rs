@@ -113,10 +113,12 @@ impl Mixed {
     pub fn setup(&self) -> Vec<Body> {
         let mut commands = default_market();
         commands.extend((0..self.mix.accounts).map(|_| Body::CreateAccount));
+        // All deposits of an asset together have to fit the highest amount (92 thousand million whole units).
+        let most = 80_000_000_000 / i64::from(self.mix.accounts);
         for account in 1..=self.mix.accounts {
             for (asset, id) in ASSETS.iter().zip(0..) {
                 let reference = ClientId::new(&format!("stake-{account}-{id}")).unwrap_or(ClientId::NONE);
-                let amount = Amount(asset.stake * SCALE);
+                let amount = Amount(asset.stake.min(most) * SCALE);
                 commands.push(Body::Deposit {
                     account: AccountId(account),
                     asset: AssetId(id),
@@ -180,7 +182,9 @@ impl Mixed {
                 limit = price(reference + toward * (away * 3 + 5));
             }
         }
-        let qty = self.quantity(spec.lot, spec.start);
+        // What takes is smaller than what rests, so that most orders are taken back and not filled.
+        let most_worth = if matches!(kind, Kind::Resting | Kind::Stop) { 2_000 } else { 300 };
+        let qty = self.quantity(spec.lot, spec.start, most_worth);
         let by_quote = matches!(kind, Kind::MarketQuote);
         let quote_qty =
             if by_quote { notional(spec.start, qty).unwrap_or(spec.notional_min) } else { Amount::ZERO };
@@ -213,9 +217,9 @@ impl Mixed {
         1 + self.rng.below(width) as i64
     }
 
-    /// A quantity worth about 10 to 2,000 of a dollar-like quote asset, on the step.
-    fn quantity(&mut self, lot: Qty, start: Price) -> Qty {
-        let worth = self.rng.between(10, 2_000) as i128;
+    /// A quantity worth about 10 to `most_worth` of a dollar-like quote asset, on the step.
+    fn quantity(&mut self, lot: Qty, start: Price, most_worth: i64) -> Qty {
+        let worth = self.rng.between(10, most_worth) as i128;
         // What is quoted in BTC is worth that many ten-thousandths.
         let worth =
             if start.0 < SCALE / 10 { worth * i128::from(SCALE) / 10_000 } else { worth * i128::from(SCALE) };
