@@ -56,7 +56,7 @@ fn walk<S: Storage>(
     segment: &Segment<S>,
     mut f: impl FnMut(u64, &[u8], &super::Message<'_>) -> Result<(), LogError>,
 ) -> Result<(u64, u64), LogError> {
-    let mut window = Window::new(1 << 20, 1 << 20);
+    let mut window = Window::new(16 << 10, 1 << 20);
     let mut place = segment.start();
     loop {
         match look(&segment.file, &mut window, &place).map_err(LogError::io("reading", &segment.path))? {

@@ -289,3 +289,6 @@ fn check_messages(messages: &[Message<'_>]) -> Result<(), LogError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod crash_tests;

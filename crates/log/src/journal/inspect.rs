@@ -228,7 +228,7 @@ pub fn dump<S: Storage>(
     }
     let start =
         files.iter().rposition(|file| file.header.is_ok_and(|header| header.base <= from.0)).unwrap_or(0);
-    let mut window = Window::new(1 << 20, 1 << 20);
+    let mut window = Window::new(16 << 10, 1 << 20);
     let mut at = start;
     while let Some((file, header)) = readable(at) {
         let handle = storage.open(&file.path).map_err(LogError::io("opening", &file.path))?;

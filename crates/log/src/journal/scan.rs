@@ -178,7 +178,7 @@ impl<S: Storage> Walk<'_, S> {
                 return Ok((place, false, bad_header(fault)));
             }
         };
-        let mut window = Window::new(1 << 20, 1 << 20);
+        let mut window = Window::new(16 << 10, 1 << 20);
         let mut next = header.base;
         loop {
             let (place, found) = self.segment(&header, next, &mut window, on_batch)?;

@@ -177,8 +177,9 @@ pub(crate) struct Evidence {
 
 /// Looks through a segment from `from` (a multiple of the block) to its end, batch or not.
 pub(crate) fn evidence<F: StorageFile>(file: &F, segment: u64, from: u64) -> io::Result<Evidence> {
-    const CHUNK: usize = 1 << 20;
-    let mut bytes = vec![0; CHUNK];
+    const CHUNK: u64 = 1 << 20;
+    let len = file.len()?.saturating_sub(from).min(CHUNK);
+    let mut bytes = vec![0; (len as usize).next_multiple_of(BLOCK).max(BLOCK)];
     let mut found = Evidence::default();
     let mut offset = from;
     loop {
@@ -197,7 +198,7 @@ pub(crate) fn evidence<F: StorageFile>(file: &F, segment: u64, from: u64) -> io:
                 found.synced_through = found.synced_through.max(header.synced_through);
             }
         }
-        if len < CHUNK {
+        if len < bytes.len() {
             return Ok(found);
         }
         offset += len as u64;

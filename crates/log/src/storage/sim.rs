@@ -121,7 +121,7 @@ impl Inode {
     fn crash(&mut self, seed: &mut u64) {
         // The length is metadata: old or new, never something between.
         let mut after = self.durable.clone();
-        if random(seed) % 2 == 0 {
+        if random(seed).is_multiple_of(2) {
             after.resize(self.bytes.len(), 0);
         }
         for sector in std::mem::take(&mut self.dirty) {
@@ -204,7 +204,8 @@ impl SimStorage {
         changed.sort_unstable();
         changed.dedup();
         for path in changed {
-            if world.names.get(&path) != world.durable_names.get(&path) && random(&mut seed) % 2 == 0 {
+            if world.names.get(&path) != world.durable_names.get(&path) && random(&mut seed).is_multiple_of(2)
+            {
                 match world.names.get(&path).copied() {
                     Some(inode) => names.insert(path, inode),
                     None => names.remove(&path),

@@ -94,7 +94,7 @@ fn what_is_not_next_is_refused_and_changes_nothing() {
 #[test]
 fn a_batch_larger_than_a_segment_gets_a_larger_segment() {
     let storage = SimStorage::new();
-    let large = |seq: u64| if seq % 3 == 0 { vec![1; 50_000] } else { payload(seq) };
+    let large = |seq: u64| if seq.is_multiple_of(3) { vec![1; 50_000] } else { payload(seq) };
     let (mut journal, _) = Journal::open(storage.clone(), config(4096)).unwrap();
     for _ in 0..7 {
         append_with(&mut journal, 1, large).unwrap();
