@@ -43,7 +43,8 @@ pub(super) struct MarketState {
     diffs: [Option<DiffBuilder>; Speed::ALL.len()],
     /// The last depth update that each partial topic has shown.
     partial_shown: [u64; Speed::ALL.len() * Levels::ALL.len()],
-    best_shown: (Option<(Price, Qty)>, Option<(Price, Qty)>),
+    /// The best bid and ask last told, with update number 0.
+    best_shown: BookTicker,
     /// The latest trades.
     trades: VecDeque<MarketTrade>,
     /// Trades since the last flush.
@@ -164,8 +165,8 @@ impl Market {
             return;
         }
         let book = state.book_ticker();
-        let changed = state.best_shown != (book.bid, book.ask);
-        state.best_shown = (book.bid, book.ask);
+        let best = BookTicker { update_id: 0, ..book };
+        let changed = std::mem::replace(&mut state.best_shown, best) != best;
         let symbol = self.symbol.as_str();
         let fresh = self.topic(Kind::BookTicker).take_fresh();
         for (wanted, address) in [
@@ -352,7 +353,7 @@ impl MarketState {
             stale: false,
             diffs: Default::default(),
             partial_shown: Default::default(),
-            best_shown: (None, None),
+            best_shown: BookTicker::default(),
             trades: VecDeque::new(),
             untold: Vec::new(),
             last_trade: None,

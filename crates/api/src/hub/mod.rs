@@ -16,6 +16,8 @@ mod topic;
 mod view;
 
 #[cfg(test)]
+mod depth_tests;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -37,6 +37,13 @@ pub(super) struct Runner {
     done: Vec<SyncSender<()>>,
 }
 
+impl Drop for Runner {
+    /// However the thread ends, the engine must not wait for it.
+    fn drop(&mut self) {
+        self.shared.intake.close();
+    }
+}
+
 impl Runner {
     pub(super) fn new(shared: Arc<Shared>) -> Runner {
         Runner {

@@ -514,7 +514,7 @@ mod tests {
             while out.send_text(b"twenty bytes of text") {
                 sent += 1;
             }
-            assert!(sent <= 13 && sent >= 10, "{sent}");
+            assert!((10..=13).contains(&sent), "{sent}");
             assert!(!out.is_open() && pending.closing() == Some(true));
             assert_eq!(counters.cut_slow.load(Ordering::Relaxed), 1);
             let wire = drain(&mut pending, 1000);
