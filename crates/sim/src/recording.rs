@@ -219,6 +219,8 @@ fn decimal_units(text: &[u8]) -> Result<i64, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::any;
+    use proptest::sample::Index;
 
     #[test]
     fn decimals_with_exponents_are_exact() {
@@ -273,5 +275,49 @@ mod tests {
         assert!(unpack(Cursor::new(b"\xfd7zXZ\0broken".to_vec())).is_err());
         let missing = open(Path::new("no/such/file")).err().unwrap().to_string();
         assert!(missing.starts_with("cannot open recording no/such/file: "), "{missing}");
+    }
+
+    /// Sixty lines as the `xz` program packs them.
+    fn xz_text() -> Vec<u8> {
+        let hex = "fd377a585a0000016922de360200210116000000742fe5a3e0036700da5d00270b0442e606c6ed0d304e984f0a214b96\
+         f611e2f7fe89ad23e26f37a50547cd30963d6e92f1f9966788acb28779a0076cb5b50fce8117ea6fe056979b2a1801e0\
+         c1d8a9640032d8b71b72e574d5153ddc0f486afcc49adf9afd35eef5d2ca4c015e4ec84d3205c7454fad0508c9da8aec\
+         8c6b55dd1ec81fb4a3230d69537f80cfb6308f805353adf55b823e2309d660223cbf0c973b04964f5cda7ec32081c6d3\
+         66c15d783d253a8e0c9afb3a2819bc6bca5d61da53c2bfdc4d2fac936f2c80c52dbde258ed7fdde1b18e4c6ba692f15b\
+         c6cd48de9aba341e680000000718ff430001f201e80600001a5029b13e300d8b020000000001595a";
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        (0..hex.len()).step_by(2).map(byte).collect()
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(1000))]
+
+        /// Damaged packed files are errors or other texts, never a panic.
+        #[test]
+        fn damaged_packed_files_never_panic(
+            xz in any::<bool>(),
+            damage in proptest::collection::vec((any::<Index>(), any::<u8>()), 1..5),
+            cut in proptest::option::of(any::<Index>()),
+        ) {
+            let mut packed = xz_text();
+            if !xz {
+                let mut text = Vec::new();
+                lzma_rs::xz_decompress(&mut packed.as_slice(), &mut text).unwrap();
+                let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                std::io::Write::write_all(&mut gz, &text).unwrap();
+                packed = gz.finish().unwrap();
+            }
+            for (at, byte) in damage {
+                let at = at.index(packed.len());
+                packed[at] = byte;
+            }
+            if let Some(cut) = cut {
+                packed.truncate(cut.index(packed.len()));
+            }
+            if let Ok(reader) = unpack(Cursor::new(packed)) {
+                let mut lines = Lines::new(reader);
+                while let Ok(Some(_)) = lines.next() {}
+            }
+        }
     }
 }

@@ -6,7 +6,9 @@ use hoga_core::money::{Amount, Price, Qty, SCALE};
 use hoga_core::order::{OrderType, Side};
 use hoga_sim::bitstamp::{Capture, GHOSTS, PublishedTrade, Resting, Rows, Step, StepKind, read_trades};
 use hoga_sim::consensus::{Message, Messages};
+use hoga_sim::recording;
 use proptest::prelude::*;
+use std::path::PathBuf;
 
 const HEADING: &str = "id,timestamp,exchange_timestamp,price,volume,action,direction\n";
 
@@ -131,6 +133,26 @@ fn consensus_messages_are_read() {
     ] {
         assert_eq!(Messages::new(line.as_bytes()).next().unwrap().unwrap_err().to_string(), message);
     }
+}
+
+/// The recorded messages, whole: the count that the benchmark states for scenario `normal`, and its five slices.
+#[test]
+fn the_recorded_messages_are_read_whole() {
+    let root = std::env::var_os("HOGA_DATA")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from)
+        .join("me-consensus");
+    if !root.exists() {
+        eprintln!("SKIP the_recorded_messages_are_read_whole: {} is not there", root.display());
+        return;
+    }
+    let count = |name: &str| {
+        let reader = recording::open(&root.join(name)).unwrap();
+        Messages::new(reader).map(|message| message.unwrap()).count()
+    };
+    for slice in ["normal", "static", "swing-25", "swing-40", "flash-crash"] {
+        assert!(count(&format!("{slice}-20k-seed7.csv.gz")) > 39_000, "{slice}");
+    }
+    assert_eq!(count("normal-1m.part1.csv.xz") + count("normal-1m.part2.csv.xz"), 1_996_097);
 }
 
 /// Bytes that look like lines of a recording more often than not.
