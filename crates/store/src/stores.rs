@@ -100,9 +100,16 @@ impl Stores {
     /// Starts the groups that do not run: all of them at first, later those that have stopped with a fault. The topics must exist. Fails
     /// with [`StoreError::Trimmed`] when the log begins later than a database needs.
     pub fn start(&self) -> Result<(), StoreError> {
-        self.start_group::<AccountModel>()?;
-        self.start_group::<OrderModel>()?;
-        self.start_group::<MarketModel>()
+        self.start_only(&Group::ALL)
+    }
+
+    /// As [`Stores::start`], for some of the groups: each runs alone.
+    pub fn start_only(&self, groups: &[Group]) -> Result<(), StoreError> {
+        groups.iter().try_for_each(|group| match group {
+            Group::Accounts => self.start_group::<AccountModel>(),
+            Group::Orders => self.start_group::<OrderModel>(),
+            Group::Market => self.start_group::<MarketModel>(),
+        })
     }
 
     /// Balances and ledger.
