@@ -202,6 +202,12 @@ impl Book {
         }
     }
 
+    /// What the caller gave with the order in a slot; cheaper than [`Book::get`].
+    #[inline]
+    pub fn handle(&self, slot: Slot) -> u32 {
+        self.nodes[slot as usize].handle
+    }
+
     /// The best price of a side.
     #[inline]
     pub fn best(&self, side: Side) -> Option<i64> {

@@ -64,20 +64,28 @@ impl Account {
         }
     }
 
+    #[inline]
     pub(super) fn balance(&self, asset: AssetId) -> Balance {
-        self.holdings.iter().find(|holding| holding.asset == asset).map_or(Balance::default(), |h| h.balance)
+        self.find(asset).map_or(Balance::default(), |at| self.holdings[at].balance)
+    }
+
+    /// The place of an asset's holding. Accounts that have every asset up to this one have it at its number: that is tried first.
+    #[inline]
+    fn find(&self, asset: AssetId) -> Option<usize> {
+        let guess = usize::from(asset.0);
+        if self.holdings.get(guess).is_some_and(|holding| holding.asset == asset) {
+            return Some(guess);
+        }
+        self.holdings.iter().position(|holding| holding.asset == asset)
     }
 
     #[inline]
     fn balance_mut(&mut self, asset: AssetId) -> &mut Balance {
-        let at = match self.holdings.iter().position(|holding| holding.asset >= asset) {
-            Some(at) if self.holdings[at].asset == asset => at,
-            found => {
-                let at = found.unwrap_or(self.holdings.len());
-                self.holdings.insert(at, Holding { asset, balance: Balance::default() });
-                at
-            }
-        };
+        let at = self.find(asset).unwrap_or_else(|| {
+            let at = self.holdings.partition_point(|holding| holding.asset < asset);
+            self.holdings.insert(at, Holding { asset, balance: Balance::default() });
+            at
+        });
         &mut self.holdings[at].balance
     }
 

@@ -55,7 +55,7 @@ pub(super) fn fold_bytes(bytes: &[u8]) -> u64 {
 }
 
 fn fold_client(client: &ClientId) -> u64 {
-    if client.is_none() { 0 } else { fold_bytes(client.as_bytes()) }
+    if client.is_none() { 0 } else { fold(client.words()) }
 }
 
 fn fold_balance(balance: &Balance) -> [u64; 2] {

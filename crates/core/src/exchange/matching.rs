@@ -118,6 +118,7 @@ fn covered(price: i64, qty: i64) -> Amount {
 
 impl Exchange {
     /// Writes an order event with its owner's balances.
+    #[inline]
     pub(super) fn emit_order(
         &self,
         execution: Execution,

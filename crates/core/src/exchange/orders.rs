@@ -16,6 +16,13 @@ pub(super) struct Record {
     pub(super) held: Amount,
     /// Its place in the book, or among the stops when it waits for its trigger.
     pub(super) slot: Slot,
+    /// Hash of account and client id; meaningless without a client id.
+    hash: u32,
+}
+
+/// Neighbours in the account's list. Apart from the records, so that linking does not touch the neighbours' records.
+#[derive(Clone, Copy, Debug)]
+struct Link {
     /// The next open order of the account; in a free record the next free one.
     next: u32,
     previous: u32,
@@ -25,6 +32,7 @@ pub(super) struct Record {
 #[derive(Clone, Debug)]
 pub(super) struct Orders {
     records: Vec<Record>,
+    links: Vec<Link>,
     free: u32,
     clients: Table,
     len: usize,
@@ -33,18 +41,15 @@ pub(super) struct Orders {
 fn client_hash(account: AccountId, client: &ClientId) -> u32 {
     const A: u64 = 0x9E37_79B9_7F4A_7C15;
     const B: u64 = 0xD6E8_FEB8_6659_FD93;
-    let mut hash = mix(u64::from(account.0) ^ A, B);
-    for part in client.as_bytes().chunks(8) {
-        let mut word = [0_u8; 8];
-        word[..part.len()].copy_from_slice(part);
-        hash = mix(hash ^ u64::from_le_bytes(word), A);
-    }
-    (hash >> 32) as u32
+    const C: u64 = 0xA076_1D64_78BD_642F;
+    let [a, b, c, d, e] = client.words();
+    let hash = mix(a ^ A, b ^ B) ^ mix(c ^ B, d ^ C) ^ mix(e ^ C, u64::from(account.0) ^ A);
+    (hash ^ hash >> 32) as u32
 }
 
 impl Orders {
     pub(super) fn new() -> Orders {
-        Orders { records: Vec::new(), free: NO_SLOT, clients: Table::new(), len: 0 }
+        Orders { records: Vec::new(), links: Vec::new(), free: NO_SLOT, clients: Table::new(), len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -81,21 +86,24 @@ impl Orders {
 
     /// The first half of [`Orders::add`]: everything but the account's list.
     pub(super) fn insert(&mut self, order: &Order, held: Amount, slot: Slot, accounts: &mut Accounts) -> u32 {
-        let record = Record { order: *order, held, slot, next: NO_SLOT, previous: NO_SLOT };
+        let request = &order.request;
+        let hash = client_hash(request.account, &request.client_id);
+        let record = Record { order: *order, held, slot, hash };
         let handle = if self.free == NO_SLOT {
             self.records.push(record);
+            self.links.push(Link { next: NO_SLOT, previous: NO_SLOT });
             (self.records.len() - 1) as u32
         } else {
             let handle = self.free;
-            self.free = self.get(handle).next;
+            self.free = self.links[handle as usize].next;
             self.records[handle as usize] = record;
             handle
         };
-        let count = accounts.of_mut(order.request.account).count_mut(order.request.market);
+        let count = accounts.of_mut(request.account).count_mut(request.market);
         count.open += 1;
         count.waiting += u32::from(!order.working);
-        if !order.request.client_id.is_none() {
-            self.clients.insert(client_hash(order.request.account, &order.request.client_id), handle);
+        if !request.client_id.is_none() {
+            self.clients.insert(hash, handle);
         }
         self.len += 1;
         handle
@@ -105,34 +113,34 @@ impl Orders {
     pub(super) fn link(&mut self, handle: u32, accounts: &mut Accounts) {
         let account = accounts.of_mut(self.get(handle).order.request.account);
         let previous = std::mem::replace(&mut account.last, handle);
-        self.get_mut(handle).previous = previous;
+        self.links[handle as usize] = Link { next: NO_SLOT, previous };
         match previous {
             NO_SLOT => account.first = handle,
-            _ => self.get_mut(previous).next = handle,
+            _ => self.links[previous as usize].next = handle,
         }
     }
 
     /// Takes an order out that is no longer open.
     pub(super) fn remove(&mut self, handle: u32, accounts: &mut Accounts) {
-        let record = self.get(handle);
-        let (next, previous, waiting) = (record.next, record.previous, !record.order.working);
-        let request = record.order.request;
+        let record = &self.records[handle as usize];
+        let request = &record.order.request;
         let account = accounts.of_mut(request.account);
+        let count = account.count_mut(request.market);
+        count.open -= 1;
+        count.waiting -= u32::from(!record.order.working);
+        if !request.client_id.is_none() {
+            self.clients.remove(record.hash, handle);
+        }
+        let Link { next, previous } = self.links[handle as usize];
         match previous {
             NO_SLOT => account.first = next,
-            _ => self.get_mut(previous).next = next,
+            _ => self.links[previous as usize].next = next,
         }
         match next {
             NO_SLOT => account.last = previous,
-            _ => self.get_mut(next).previous = previous,
+            _ => self.links[next as usize].previous = previous,
         }
-        let count = account.count_mut(request.market);
-        count.open -= 1;
-        count.waiting -= u32::from(waiting);
-        if !request.client_id.is_none() {
-            self.clients.remove(client_hash(request.account, &request.client_id), handle);
-        }
-        self.get_mut(handle).next = self.free;
+        self.links[handle as usize].next = self.free;
         self.free = handle;
         self.len -= 1;
     }
@@ -156,7 +164,7 @@ impl Orders {
         std::iter::from_fn(move || {
             (at != NO_SLOT).then(|| {
                 let handle = at;
-                at = self.get(handle).next;
+                at = self.links[handle as usize].next;
                 handle
             })
         })
@@ -164,7 +172,7 @@ impl Orders {
 
     /// The order after this one in its account's list.
     pub(super) fn next(&self, handle: u32) -> Option<u32> {
-        let next = self.get(handle).next;
+        let next = self.links[handle as usize].next;
         (next != NO_SLOT).then_some(next)
     }
 }

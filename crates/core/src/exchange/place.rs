@@ -96,8 +96,8 @@ impl Exchange {
         let handle = match order {
             OrderRef::Client(client) => self.orders.by_client(account, client)?,
             OrderRef::Id(id) => match state.book.find(id.0) {
-                Some(slot) => state.book.get(slot).handle,
-                None => state.stops.get(state.stops.find(id.0)?).handle,
+                Some(slot) => state.book.handle(slot),
+                None => state.stops.handle(state.stops.find(id.0)?),
             },
         };
         let request = &self.orders.get(handle).order.request;
