@@ -182,7 +182,9 @@ impl<S: Storage> Journal<S> {
         if let Some(error) = scan.damage(&dir) {
             return Err(error);
         }
-        let mut preparer = Preparer::new(storage.clone(), dir.clone(), config.segment_bytes, tuning.prefill);
+        // Without syncs there is nothing that zeros would make quicker.
+        let prefill = tuning.prefill && config.durability == Durability::Sync;
+        let mut preparer = Preparer::new(storage.clone(), dir.clone(), config.segment_bytes, prefill);
         let active =
             settle(&storage, &config, &scan, &mut preparer).map_err(LogError::io("recovering", &dir))?;
         let last = scan.place.next - 1;
