@@ -3,7 +3,7 @@
 //! `cargo run --release -p hoga-engine --example submit_reply -- DURABILITY COUNT RATE [LOG]`
 //!
 //! DURABILITY: sync, write or none. COUNT: commands. RATE: commands a second, sent at planned times; 0 for as many as the ring takes.
-//! LOG: `memory` or `embedded` (default): where the events go. One JSON line comes back.
+//! The environment's GATHER_US sets `EngineConfig::gather`. LOG: `memory` or `embedded` (default): where the events go. One JSON line comes back.
 
 use std::io::Write;
 use std::path::Path;
@@ -75,6 +75,9 @@ fn measure(
     };
     let mut config = EngineConfig::new(dir.join("engine"));
     config.durability = durability;
+    if let Ok(gather) = std::env::var("GATHER_US") {
+        config.gather = Duration::from_micros(gather.parse()?);
+    }
     config.snapshot_every = 0;
     config.final_snapshot = false;
     let engine = Engine::start(config, log, Vec::new())?;
@@ -93,7 +96,7 @@ fn measure(
     while sink.replies.load(Ordering::Acquire) < sent {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (begin, cpu) = (start.elapsed(), cpu_seconds());
+    let (begin, cpu) = (start.elapsed(), cpu_nanos());
     let mut flow = Flow::new();
     for index in 0..count {
         let planned = if let Some(offset) = (index * 1_000_000_000).checked_div(rate) {
@@ -119,7 +122,13 @@ fn measure(
         std::thread::sleep(Duration::from_micros(200));
     }
     let drain = drain.elapsed();
-    let cpu = cpu_seconds() - cpu;
+    let mut per_thread = String::new();
+    let mut total = 0;
+    for ((name, after), (_, before)) in cpu_nanos().into_iter().zip(cpu) {
+        total += after - before;
+        per_thread += &format!("\"{name}_us\":{:.2},", (after - before) as f64 / 1e3 / count as f64);
+    }
+    let per_command = total as f64 / 1e3 / count as f64;
     let metrics = handle.metrics();
     let delays = sink.delays.lock().map_err(|_| "the sink panicked")?.clone();
     let millis = |nanos: u64| nanos as f64 / 1e6;
@@ -127,7 +136,7 @@ fn measure(
         std::io::stdout(),
         "{{\"bench\":\"submit_reply\",\"durability\":\"{}\",\"log\":\"{}\",\"count\":{count},\"planned_rate\":{rate},\
          \"rate\":{:.0},\"p50_ms\":{:.3},\"p99_ms\":{:.3},\"p999_ms\":{:.3},\"max_ms\":{:.3},\"shadow_drain_ms\":{:.1},\
-         \"cpu_s\":{cpu:.2},\"cpu_us_per_command\":{:.2},\"syncs\":{},\"batches\":{},\"commands_per_sync\":{:.1},\"sync_p50_ms\":{:.3},\
+         \"engine_cpu_us_per_command\":{per_command:.2},{per_thread}\"syncs\":{},\"batches\":{},\"commands_per_sync\":{:.1},\"sync_p50_ms\":{:.3},\
          \"sync_p99_ms\":{:.3},\"rejected\":{}}}",
         durability.as_str(),
         if embedded { "embedded" } else { "memory" },
@@ -137,7 +146,6 @@ fn measure(
         millis(delays.value_at_quantile(0.999)),
         millis(delays.max()),
         drain.as_secs_f64() * 1e3,
-        cpu * 1e6 / count as f64,
         metrics.syncs,
         metrics.batches,
         metrics.commands as f64 / metrics.syncs.max(1) as f64,
@@ -159,12 +167,17 @@ fn submit(handle: &EngineHandle, sink: &Arc<Sink>, body: Body, tag: u64) {
     }
 }
 
-/// Processor time of this process so far, all threads.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let ticks: f64 = [11, 12].iter().filter_map(|at| fields.get(*at)?.parse::<f64>().ok()).sum();
-    ticks / 100.0
+/// Processor time of each of the engine's threads so far, in nanoseconds, from the scheduler's own account.
+fn cpu_nanos() -> [(&'static str, u64); 4] {
+    let mut threads = ["matcher", "journal", "gate", "shadow"].map(|name| (name, 0));
+    for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let name = read("comm");
+        if let Some(thread) = threads.iter_mut().find(|thread| thread.0 == name.trim_end()) {
+            thread.1 = read("schedstat").split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0);
+        }
+    }
+    threads
 }
 
 fn setup() -> Vec<Body> {

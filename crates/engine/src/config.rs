@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hoga_core::ids::{Seq, Timestamp};
 use hoga_log::journal::Durability;
@@ -52,6 +52,9 @@ pub struct EngineConfig {
     pub dir: PathBuf,
     /// What an answer promises. Default: on stable storage.
     pub durability: Durability,
+    /// Under load, the least time from the beginning of one sync to the next, and of one piece of publishing to the next: what arrives
+    /// meanwhile is served together. It is the most that it adds to a delay; zero switches it off. Default 500 µs.
+    pub gather: Duration,
     /// Slots of the inbound ring; a power of two. Default 16,384.
     pub ring_capacity: usize,
     /// Slots of the ring that only cancels may use. Default 1,024.
@@ -84,6 +87,7 @@ impl EngineConfig {
         EngineConfig {
             dir: dir.into(),
             durability: Durability::Sync,
+            gather: Duration::from_micros(500),
             ring_capacity: 16_384,
             ring_reserve: 1_024,
             segment_bytes: 64 << 20,

@@ -23,6 +23,7 @@ use crate::gate::Gate;
 use crate::handle::EngineHandle;
 use crate::journaler::Journaler;
 use crate::matcher::Matcher;
+use crate::pace::Pace;
 use crate::publisher::Publisher;
 use crate::shadow::{Shadow, SnapshotWriter};
 use crate::shared::{Intake, Shared};
@@ -105,14 +106,17 @@ impl Engine {
             exchange: follower.exchange.clone(),
             clock: config.clock.clone(),
             durability: config.durability,
+            rest: config.gather / 4,
             journal: to_journal,
             gate: to_gate,
             marks: mark,
         };
-        let journaler = Journaler { shared: shared.clone(), journal, batches };
+        let journaler =
+            Journaler { shared: shared.clone(), journal, batches, pace: Pace::new(config.gather) };
         let gate = Gate { shared: shared.clone(), outcomes, durability: config.durability };
         let writer =
             SnapshotWriter::start(shared.clone(), config.clone(), storage, snapshots, log, started.snapshot)?;
+        let pace = Pace::new(config.gather);
         let shadow = Shadow {
             shared: shared.clone(),
             config,
@@ -121,6 +125,7 @@ impl Engine {
             queries,
             subscribers,
             snapshots: writer,
+            pace,
             head: None,
         };
         let (end, ended) = mpsc::sync_channel(1);

@@ -11,6 +11,7 @@ use hoga_log::storage::Storage;
 use crate::batch::{BUFFERS, Demand};
 use crate::fault::FaultKind;
 use crate::metrics::{Pulse, Recorder};
+use crate::pace::Pace;
 use crate::position::{Durable, Space};
 use crate::shared::Shared;
 
@@ -22,6 +23,7 @@ pub(crate) struct Journaler<S: Storage> {
     pub shared: Arc<Shared>,
     pub journal: Journal<S>,
     pub batches: Demand<Batch>,
+    pub pace: Pace,
 }
 
 impl<S: Storage> Journaler<S> {
@@ -32,7 +34,7 @@ impl<S: Storage> Journaler<S> {
         while !self.shared.faults.stopped() {
             match self.append_waiting() {
                 Ok(Waiting::Appended) => {
-                    if let Err(error) = self.sync(&mut sync, &mut pulse) {
+                    if let Err(error) = self.gather().and_then(|()| self.sync(&mut sync, &mut pulse)) {
                         return self.fail(&error);
                     }
                 }
@@ -78,11 +80,25 @@ impl<S: Storage> Journaler<S> {
         Ok(result)
     }
 
+    /// Under load, lets more come into the sync.
+    fn gather(&mut self) -> Result<(), LogError> {
+        let rest = self.pace.rest(self.shared.nanos());
+        if !rest.is_zero() {
+            std::thread::sleep(rest);
+            self.append_waiting()?;
+        }
+        let commands = self.journal.last().0 - self.shared.durable.get().seq().0;
+        self.pace.begin(self.shared.nanos(), commands);
+        Ok(())
+    }
+
     /// Write → sync → publish the cursor → wake the gate.
     fn sync(&mut self, sync: &mut Recorder, pulse: &mut Pulse) -> Result<(), LogError> {
         let shared = &*self.shared;
         let start = shared.nanos();
+        shared.syncing.store(true, Ordering::Relaxed);
         let through = self.journal.sync()?;
+        shared.syncing.store(false, Ordering::Relaxed);
         let end = shared.nanos();
         shared.synced_at.store(end, Ordering::Relaxed);
         shared.durable.advance(Durable::at(through));

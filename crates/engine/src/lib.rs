@@ -26,6 +26,7 @@ mod handle;
 mod journaler;
 mod matcher;
 mod metrics;
+mod pace;
 mod position;
 mod publisher;
 mod reply;

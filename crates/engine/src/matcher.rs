@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use hoga_core::codec;
 use hoga_core::command::{Command, RULES_VERSION};
@@ -23,6 +24,9 @@ pub(crate) struct ChainMark {
     pub chain: u64,
 }
 
+/// A batch of this size is worth its wake-up.
+const GATHERED: usize = 32;
+
 /// The matcher and what it works with. When it ends, the intake closes first, then the queues to the journal and the gate, which end
 /// once they have worked these off.
 pub(crate) struct Matcher {
@@ -31,6 +35,8 @@ pub(crate) struct Matcher {
     pub exchange: Exchange,
     pub clock: Arc<dyn Clock>,
     pub durability: Durability,
+    /// How long it lets commands come together while a sync is under way.
+    pub rest: Duration,
     pub journal: Supply<Batch>,
     pub gate: Supply<Outcome>,
     pub marks: SyncSender<ChainMark>,
@@ -53,15 +59,17 @@ impl Matcher {
             if self.shared.faults.stopped() {
                 return;
             }
-            if self.intake.ring().is_empty() {
-                if self.shared.intake_closed() {
+            // Closing the intake puts a message into the ring, so a matcher that sleeps here sees it.
+            let closed = self.shared.intake_closed();
+            let sleep = if closed { Duration::ZERO } else { delays.pulse.sleep() };
+            if !self.intake.ring().wait(sleep) {
+                if closed {
                     return;
                 }
-                if !self.intake.ring().wait(delays.pulse.sleep()) {
-                    delays.flush(&self.shared);
-                }
+                delays.flush(&self.shared);
                 continue;
             }
+            self.gather(commands.len());
             // Waits when the journal or the gate is behind: the queues' rule is that the matcher waits and the ring fills.
             let Some(mut batch) = self.journal.take() else { return };
             let Some(mut outcome) = self.gate.take() else { return };
@@ -82,6 +90,17 @@ impl Matcher {
             if !self.hand_to_gate(commands[0].seq, last, outcome) {
                 return;
             }
+        }
+    }
+
+    /// While a sync is under way, whatever is handed to the journal waits for its end anyway: under load the matcher then lets a few
+    /// commands come together instead of waking up for each.
+    fn gather(&self, before: usize) {
+        if !self.rest.is_zero()
+            && (1..GATHERED).contains(&before)
+            && self.shared.syncing.load(Ordering::Relaxed)
+        {
+            std::thread::sleep(self.rest);
         }
     }
 

@@ -16,9 +16,10 @@ use crate::Subscriber;
 use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::fault::FaultKind;
-use crate::follower::{Follower, Marks};
+use crate::follower::{CHUNK, Follower, Marks};
 use crate::handle::Query;
 use crate::metrics::{Pulse, Recorder};
+use crate::pace::Pace;
 use crate::position::{Applied, Space};
 use crate::shared::Shared;
 use crate::snapshot::{self, Encoded, SnapshotDir};
@@ -38,6 +39,7 @@ pub(crate) struct Shadow<S: Storage> {
     pub queries: Receiver<Query>,
     pub subscribers: Vec<Box<dyn Subscriber>>,
     pub snapshots: SnapshotWriter,
+    pub pace: Pace,
     /// The query that waits for the replica to catch up.
     pub head: Option<Query>,
 }
@@ -56,7 +58,11 @@ impl<S: Storage> Shadow<S> {
             // In the mode without durability the gate does not wait for the journal, but what is not written cannot be read.
             let acked = self.shared.acked.get().seq();
             let readable = acked.min(self.shared.durable.get().seq());
-            let behind = self.follower.exchange.position() < readable;
+            let behind = readable.0.saturating_sub(self.follower.exchange.position().0);
+            if self.rests(behind) {
+                continue;
+            }
+            let behind = behind > 0;
             if behind && !self.step(readable, &mut publish, &mut pulse) {
                 return;
             }
@@ -76,6 +82,20 @@ impl<S: Storage> Shadow<S> {
             self.snapshots.wait_idle();
             self.snapshot();
         }
+    }
+
+    /// Under load, lets more come together before the next piece of publishing. Whether it has rested.
+    fn rests(&mut self, behind: u64) -> bool {
+        let now = self.shared.nanos();
+        let rest = self.pace.rest(now);
+        if behind == 0 || behind >= CHUNK as u64 || rest.is_zero() {
+            if behind > 0 {
+                self.pace.begin(now, behind);
+            }
+            return false;
+        }
+        std::thread::sleep(rest);
+        true
     }
 
     /// Applies, publishes and shows the next commands. `false`: the engine has stopped.

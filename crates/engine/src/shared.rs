@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub shadow_bell: Bell,
     pub faults: FaultCell,
     pub metrics: Metrics,
+    /// Whether a sync is under way: a hint for the matcher's pace.
+    pub syncing: AtomicBool,
     /// When the last sync ended, in the engine's nanoseconds.
     pub synced_at: AtomicU64,
     /// Set when the gate has given its last reply.
@@ -78,6 +80,7 @@ impl Shared {
             shadow_bell: Bell::default(),
             faults: FaultCell::default(),
             metrics: Metrics::default(),
+            syncing: AtomicBool::new(false),
             synced_at: AtomicU64::new(0),
             gate_done: AtomicBool::new(false),
             closing: AtomicBool::new(false),
