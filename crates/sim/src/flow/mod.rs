@@ -35,13 +35,15 @@ pub const ACCOUNTS: usize = MAKERS + TAKERS;
 
 /// Share of the commands that each market gets on average.
 const WEIGHTS: [f64; MARKETS.len()] = [0.30, 0.25, 0.15, 0.12, 0.10, 0.08];
-/// Shares of makers, passers-by and takers.
-const MAKER_SHARE: f64 = 0.74;
+/// Shares of makers, passers-by and takers. To its share a maker adds its answer to takers: see [`ANSWERS`].
+const MAKER_SHARE: f64 = 0.58;
 const PASSER_SHARE: f64 = 0.14;
 const TAKER_SHARE: f64 = 0.12;
 /// How many further takers one taker brings on average, and how fast (in one second).
 const BRANCHING: f64 = 0.65;
 const DECAY: f64 = 1.5;
+/// How many commands of makers one taker in a cluster brings about.
+const ANSWERS: f64 = 2.0;
 /// Commands that were given out this long ago are taken as seen by the view, in seconds.
 const IN_FLIGHT: f64 = 0.25;
 /// The most commands remembered as on their way.
@@ -197,7 +199,7 @@ impl Flow {
         let mean = self.config.rate * WEIGHTS[market];
         let heat = self.fair.heat(market);
         match role {
-            Role::Maker => mean * MAKER_SHARE * (0.7 + 0.3 * heat),
+            Role::Maker => mean * MAKER_SHARE * (0.7 + 0.3 * heat) + ANSWERS * self.excitement[market],
             Role::Passer => mean * PASSER_SHARE,
             Role::Taker => mean * TAKER_SHARE * (1.0 - BRANCHING) * heat + self.excitement[market],
         }

@@ -15,6 +15,8 @@ const FAR: f64 = 0.004;
 const TOP_WORTH: f64 = 2_500.0;
 /// What a taker trades, in dollars (median).
 const TAKER_WORTH: f64 = 900.0;
+/// The most that one taker trades, in dollars: a fraction of what rests, so that no single order empties a book.
+const MOST_TAKEN: f64 = 60_000.0;
 /// What a passer-by leaves in the book, in dollars (median).
 const PASSER_WORTH: f64 = 700.0;
 /// The most orders that a passer-by has in one market.
@@ -184,7 +186,7 @@ impl Flow {
         }
         let whale = if self.rng.chance(0.02) { 20.0 } else { 1.0 };
         let worth = TAKER_WORTH * self.rng.lognormal(1.1) * whale * self.fair.heat(market).sqrt();
-        let qty = self.quantity(market, worth);
+        let qty = self.quantity(market, worth.min(MOST_TAKEN));
         let mut order = self.order(account, market, 't', side, qty);
         match self.rng.below(20) {
             0..=12 => {}
