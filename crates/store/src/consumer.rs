@@ -79,6 +79,8 @@ pub(crate) struct Consumer<M: Model> {
     messages: Vec<StoredMessage>,
     /// Offsets that the log was told.
     told: Vec<u64>,
+    /// Whether the log was seen to be the one that the place is of.
+    same_history: Vec<bool>,
     synced: Instant,
     waits: usize,
     stuck: Option<(MarketId, Seq)>,
@@ -110,6 +112,7 @@ impl<M: Model> Consumer<M> {
             model: M::load(&conn, &path)?,
             applied: place::applied(&conn, &path)?,
             told: vec![0; places.len()],
+            same_history: vec![false; places.len()],
             conn,
             path,
             log,
@@ -176,6 +179,9 @@ impl<M: Model> Consumer<M> {
         self.stuck = None;
         for at in 0..self.places.len() {
             messages.clear();
+            if !self.is_same_history(at, &mut messages)? {
+                continue;
+            }
             let place = self.places[at];
             let next = self
                 .log
@@ -198,6 +204,33 @@ impl<M: Model> Consumer<M> {
         self.messages = messages;
         self.applied = self.applied.max(self.complete()?);
         Ok(gathered)
+    }
+
+    /// Reads the message before the place once more, as soon as the log has come so far (after a power cut it may lack its end, until that
+    /// is published again), and checks that it is the one that was taken: a database kept beside a new log must not go on in it.
+    fn is_same_history(&mut self, at: usize, messages: &mut Vec<StoredMessage>) -> Result<bool, StoreError> {
+        let place = self.places[at];
+        if self.same_history[at] || place.next_offset == 0 {
+            return Ok(true);
+        }
+        if self.end_offset(place.partition)? < place.next_offset {
+            return Ok(false);
+        }
+        self.log
+            .read(M::GROUP.topic(), place.partition, place.next_offset - 1, 1, messages)
+            .map_err(log_error::<M>)?;
+        let last = messages.first().filter(|message| message.offset + 1 == place.next_offset);
+        if let Some(Ok((number, record))) = last.and_then(|last| last.value.as_deref()).map(decode_event) {
+            // What is there can only be the last number again, or an older one that was dropped as repeated.
+            let mut again = place;
+            match again.take(M::GROUP, place.next_offset - 1, number, &record)? {
+                Due::Repeated => {}
+                Due::Next => return Err(place.foreign(M::GROUP, number, &record)),
+            }
+        }
+        messages.clear();
+        self.same_history[at] = true;
+        Ok(true)
     }
 
     /// Takes one message; false when it has to wait for one of another partition.

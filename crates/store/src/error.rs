@@ -107,7 +107,7 @@ pub enum StoreError {
     },
     /// A message with the right number, or a repeated one, tells of another place in the journal than it can.
     #[error(
-        "group {}: {topic}/{partition} offset {offset}: message number {number} is of command {got}, but command {last} was already seen; the log mixes two histories, the group has stopped",
+        "group {}: {topic}/{partition} offset {offset}: message number {number} is of command {got}, which does not fit command {last} seen before; this is another log than the database was made from, or it mixes two: put the right log back, or move the database away to rebuild it",
         group.as_str()
     )]
     StepBack {

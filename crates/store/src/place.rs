@@ -87,15 +87,7 @@ impl Place {
             });
         }
         if !in_order {
-            return Err(StoreError::StepBack {
-                group,
-                topic: group.topic().to_owned(),
-                partition: self.partition,
-                offset,
-                number,
-                got: record.seq,
-                last: self.seq,
-            });
+            return Err(self.step_back(group, offset, number, record));
         }
         match due {
             Due::Repeated => self.repeated += 1,
@@ -106,6 +98,23 @@ impl Place {
             }
         }
         Ok(due)
+    }
+
+    /// The error for a message just before this place that was never taken.
+    pub(crate) fn foreign(&self, group: Group, number: u64, record: &EventRecord) -> StoreError {
+        self.step_back(group, self.next_offset.saturating_sub(1), number, record)
+    }
+
+    fn step_back(&self, group: Group, offset: u64, number: u64, record: &EventRecord) -> StoreError {
+        StoreError::StepBack {
+            group,
+            topic: group.topic().to_owned(),
+            partition: self.partition,
+            offset,
+            number,
+            got: record.seq,
+            last: self.seq,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use hoga_log::event_log::EventLog;
 
 use crate::Group;
 use crate::accounts::{AccountModel, Accounts};
+use crate::audit::{AuditReport, EngineView};
 use crate::consumer::{Consumer, Model, Pace};
 use crate::database::{COMMON_SCHEMA, ReadPool, Safety, lock, open_writer};
 use crate::error::StoreError;
@@ -158,6 +159,16 @@ impl Stores {
             places.len() == ends.len()
                 && places.iter().zip(&ends).all(|(place, end)| place.next_offset >= *end)
         })
+    }
+
+    /// Compares the ledger with the engine's view. Everything up to the view's command must be in the log (the view was taken by a follower
+    /// that publishes before it answers, or the engine has stopped). Waits until the ledger has it; [`StoreError::NotReached`] when that
+    /// takes longer than `timeout` or the group has stopped. Trading may go on meanwhile.
+    pub fn audit(&self, engine: &EngineView, timeout: Duration) -> Result<AuditReport, StoreError> {
+        if !self.wait_current(Group::Accounts, timeout) {
+            return Err(StoreError::NotReached { asked: engine.at, applied: self.applied(Group::Accounts) });
+        }
+        Ok(self.accounts.audit_reached(engine.at)?.compare(engine))
     }
 
     /// Stops all groups: each finishes its batch, syncs its database and tells the log. Returns when they have ended. Reads still work.

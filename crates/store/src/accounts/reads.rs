@@ -106,7 +106,13 @@ impl Accounts {
     /// Adds up the whole ledger, as of command `at` (`None`: as far as the ledger has come). Reads every entry: some seconds for tens of
     /// millions of them. Fails with [`StoreError::NotReached`] when the ledger has not come so far.
     pub fn audit(&self, at: Option<Seq>) -> Result<LedgerAudit, StoreError> {
-        self.pool.read("auditing the ledger", |conn| LedgerAudit::take(conn, self.pool.path(), at))
+        self.pool.read("auditing the ledger", |conn| LedgerAudit::take(conn, self.pool.path(), at, false))
+    }
+
+    /// As [`Accounts::audit`], of a command that is known to be reached.
+    pub(crate) fn audit_reached(&self, at: Seq) -> Result<LedgerAudit, StoreError> {
+        self.pool
+            .read("auditing the ledger", |conn| LedgerAudit::take(conn, self.pool.path(), Some(at), true))
     }
 
     /// Messages that this group could not use, latest first.

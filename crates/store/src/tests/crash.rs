@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hoga_log::event_log::EventLog;
+use hoga_log::event_log::{EventLog, MemoryLog};
 
-use super::support::{Random, TempDir, World, caught_up, dump};
+use super::support::{Publisher, Random, TempDir, World, caught_up, dump};
+use crate::Group;
 use crate::accounts::AccountModel;
 use crate::consumer::{Consumer, Model, Pace};
 use crate::database::{COMMON_SCHEMA, Safety, open_writer};
@@ -121,4 +122,49 @@ fn the_log_is_told_only_what_is_synced() {
     consumer.hurry_syncs();
     consumer.step().unwrap();
     assert_eq!(told(), Some(20));
+}
+
+#[test]
+fn a_database_ahead_of_the_log_waits_for_it() {
+    // The log lost its end in a power cut, the database did not; the publisher brings the same messages again.
+    let mut world = World::new(15, 1);
+    world.run(300);
+    let cut = world.events.len();
+    world.run(300);
+    let (dir, straight) = (TempDir::new(), TempDir::new());
+    caught_up(dir.path(), world.log()).shutdown();
+    let mut again = Publisher::new(Arc::new(MemoryLog::new()), 1);
+    again.publish(&world.events[..cut]);
+    let stores = super::support::stores(dir.path(), again.log.clone());
+    stores.start().unwrap();
+    assert_eq!(stores.position(Group::Orders).lag, 0);
+    again.publish(&world.events[cut..]);
+    let old = world.events.len();
+    world.run(300);
+    again.publish(&world.events[old..]);
+    for group in Group::ALL {
+        assert!(stores.wait_current(group, super::support::WAIT), "{:?}", stores.position(group));
+    }
+    stores.shutdown();
+    caught_up(straight.path(), again.log.clone()).shutdown();
+    for group in Group::ALL {
+        assert_eq!(dump(dir.path(), group), dump(straight.path(), group), "{group:?}");
+    }
+}
+
+#[test]
+fn a_database_beside_another_log_is_refused() {
+    let dir = TempDir::new();
+    let mut world = World::new(16, 1);
+    world.run(300);
+    caught_up(dir.path(), world.log()).shutdown();
+    let mut other = World::new(17, 1);
+    other.run(600);
+    let stores = super::support::stores(dir.path(), other.log());
+    stores.start().unwrap();
+    for group in Group::ALL {
+        assert!(!stores.wait_applied(group, hoga_core::ids::Seq(u64::MAX), super::support::WAIT));
+        let fault = stores.position(group).fault.unwrap();
+        assert!(matches!(*fault, crate::StoreError::StepBack { .. }), "{fault}");
+    }
 }

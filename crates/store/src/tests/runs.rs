@@ -175,14 +175,10 @@ fn check_resume(world: &World, stores: &Stores) {
 }
 
 fn check_audit(world: &World, stores: &Stores) -> LedgerAudit {
-    let audit = stores.accounts().audit(None).unwrap();
-    let mut view = EngineView::capture(&world.exchange);
-    // The last commands may have put nothing into the topic.
-    assert!(audit.at <= view.at);
-    view.at = audit.at;
-    let report = audit.compare(&view);
+    let report = stores.audit(&EngineView::capture(&world.exchange), WAIT).unwrap();
     assert!(report.is_clean(), "{report}");
-    audit
+    assert_eq!(report.at, world.exchange.position());
+    stores.accounts().audit(None).unwrap()
 }
 
 #[test]
