@@ -150,7 +150,8 @@ impl Flow {
         deposits
     }
 
-    /// The makers' whole ladders at once, for a market that is to have a book from its first second.
+    /// The makers' whole ladders at once, for a market that is to have a book from its first second. Rungs that stand already, after a
+    /// restart, are left out.
     pub fn opening(&mut self, view: &dyn MarketView) -> Vec<Body> {
         let mut orders = Vec::new();
         for market in 0..MARKETS.len() {

@@ -101,12 +101,27 @@ impl Flow {
         (ticks > 0).then_some(Quote { side, price: Price(ticks * tick), qty })
     }
 
-    /// All rungs of a maker in a market.
+    /// How many own orders of a side stand on each rung, after [`Flow::look`].
+    fn standing(&self, maker: usize, market: usize, side: Side) -> [u8; RUNGS] {
+        let mut counts = [0_u8; RUNGS];
+        for order in self.own.iter().filter(|order| order.side == side) {
+            let rung = self.rung_of(maker, market, self.distance(market, side, order.price));
+            counts[rung] = counts[rung].saturating_add(1);
+        }
+        counts
+    }
+
+    /// All rungs of a maker in a market that are still missing.
     pub(super) fn ladder(&mut self, maker: usize, market: usize, view: &dyn MarketView) -> Vec<Body> {
         let top = view.top(Flow::id(market));
+        self.look(self.accounts[maker], Flow::id(market), view);
+        let standing = [Side::Buy, Side::Sell].map(|side| self.standing(maker, market, side));
         let mut orders = Vec::with_capacity(2 * RUNGS);
         for k in 0..RUNGS {
             for side in [Side::Buy, Side::Sell] {
+                if standing[side as usize][k] > 0 {
+                    continue;
+                }
                 if let Some(quote) = self.rung_quote(maker, market, side, k, &top) {
                     orders.push(self.rest(self.accounts[maker], market, quote, true));
                 }
@@ -130,11 +145,7 @@ impl Flow {
         if let Some(order) = self.wrong_quote(maker, market) {
             return Some(self.take_back(account, id, order.client_id));
         }
-        let mut counts = [0_u8; RUNGS];
-        for order in self.own.iter().filter(|order| order.side == side) {
-            let rung = self.rung_of(maker, market, self.distance(market, side, order.price));
-            counts[rung] = counts[rung].saturating_add(1);
-        }
+        let counts = self.standing(maker, market, side);
         let missing = counts.iter().filter(|count| **count == 0).count() as u64;
         if missing > 0 {
             // Mostly the best one that is missing.
