@@ -103,6 +103,13 @@ impl EngineHandle {
         self.shared.positions()
     }
 
+    /// Asks for a snapshot now, beside those that the configuration asks for. Returns at once; `metrics().snapshots` counts those that are
+    /// written. While one is being written the wish waits for its end.
+    pub fn request_snapshot(&self) {
+        self.shared.snapshot_wanted.store(true, Ordering::SeqCst);
+        self.shared.shadow_bell.ring();
+    }
+
     /// What stopped the engine, if something has.
     pub fn fault(&self) -> Option<Fault> {
         self.shared.faults.get()

@@ -66,6 +66,7 @@ impl<S: Storage> Shadow<S> {
             if behind && !self.step(readable, &mut publish, &mut pulse) {
                 return;
             }
+            self.snapshot_when_due();
             let answered = self.answer();
             if behind || answered {
                 continue;
@@ -117,10 +118,6 @@ impl<S: Storage> Shadow<S> {
         let delay = self.config.clock.now().0.saturating_sub(exchange.time().0).max(0) as u64;
         publish.record(delay.saturating_mul(1_000));
         pulse.touch(self.shared.nanos(), &mut [(publish, &self.shared.metrics.publish)]);
-        let since = exchange.position().0 - self.snapshots.last.0;
-        if self.config.snapshot_every > 0 && since >= self.config.snapshot_every && self.snapshots.idle() {
-            self.snapshot();
-        }
         true
     }
 
@@ -138,6 +135,19 @@ impl<S: Storage> Shadow<S> {
         }
         self.shared.metrics.queries.fetch_add(count as u64, Ordering::Relaxed);
         count > 0
+    }
+
+    /// Takes a snapshot when enough has happened since the last one, or when somebody asked; never while one is being written.
+    fn snapshot_when_due(&mut self) {
+        if !self.snapshots.idle() {
+            return;
+        }
+        let since = self.follower.exchange.position().0 - self.snapshots.last.0;
+        let due = self.config.snapshot_every > 0 && since >= self.config.snapshot_every;
+        let wanted = self.shared.snapshot_wanted.swap(false, Ordering::SeqCst);
+        if since > 0 && (due || wanted) {
+            self.snapshot();
+        }
     }
 
     /// Encodes the state in one go, and hands it to the thread that writes it.
@@ -181,6 +191,7 @@ impl SnapshotWriter {
                     shared.stop(FaultKind::Snapshot, "snapshots", error.to_string());
                 }
                 busy_here.store(false, Ordering::SeqCst);
+                shared.shadow_bell.ring();
                 let _ = finish.try_send(());
             }
         };

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub syncing: AtomicBool,
     /// When the last sync ended, in the engine's nanoseconds.
     pub synced_at: AtomicU64,
+    /// Set to ask the shadow for a snapshot.
+    pub snapshot_wanted: AtomicBool,
     /// Set when the gate has given its last reply.
     pub gate_done: AtomicBool,
     closing: AtomicBool,
@@ -82,6 +84,7 @@ impl Shared {
             metrics: Metrics::default(),
             syncing: AtomicBool::new(false),
             synced_at: AtomicU64::new(0),
+            snapshot_wanted: AtomicBool::new(false),
             gate_done: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             orphans: Mutex::new(None),

@@ -146,7 +146,8 @@ fn a_power_cut_at_every_operation_loses_nothing_acknowledged() {
 fn a_disk_that_lies_about_syncs_is_caught() {
     let (model, config) = (model(), settings());
     let total = operations(&config, &model);
-    let lies: [(&str, fn(&SimStorage)); 2] =
+    type Lie = fn(&SimStorage);
+    let lies: [(&str, Lie); 2] =
         [("files", |disk| disk.lie_about_files()), ("folders", |disk| disk.lie_about_dirs())];
     for (what, lie) in lies {
         let caught = (0..total).step_by(9).any(|stop| {

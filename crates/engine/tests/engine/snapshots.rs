@@ -87,7 +87,8 @@ fn a_damaged_snapshot_is_set_aside_and_an_older_one_is_used() {
     let found = snapshots(&disk, &config);
     assert_eq!(found.len(), 2, "two are kept: {found:?}");
     let good = disk.bytes(&found[1]).unwrap();
-    let damages: [(&str, fn(&mut Vec<u8>)); 6] = [
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 6] = [
         ("a flipped bit in the middle", |bytes| {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
@@ -179,4 +180,24 @@ fn a_topic_that_lost_more_than_the_newest_snapshot_allows_is_filled_from_an_olde
     run_with_snapshots(&disk, &config, &log, 3);
     let error = Engine::start_on(disk, config, memory(), Vec::new()).err().unwrap();
     assert!(matches!(error, EngineError::TopicHole { tail: 0, .. }), "{error}");
+}
+
+#[test]
+fn a_snapshot_can_be_asked_for() {
+    let (disk, log) = (SimStorage::new(), memory());
+    let config = config();
+    let engine = start(&disk, &config, &log);
+    let (handle, replies) = (engine.handle(), Replies::new());
+    submit_all(&handle, &replies, 0, &setup());
+    replies.wait(setup().len());
+    settle(&handle, Seq(setup().len() as u64));
+    handle.request_snapshot();
+    wait_until("a snapshot", || handle.metrics().snapshots == 1);
+    assert_eq!(handle.metrics().snapshot_seq, setup().len() as u64);
+    assert!(handle.metrics().snapshot_bytes > 0);
+    let before = digest(&handle);
+    engine.shutdown().unwrap();
+    let engine = start(&disk, &config, &log);
+    assert_eq!((engine.started().replayed, engine.started().digest), (0, before));
+    engine.shutdown().unwrap();
 }
