@@ -34,4 +34,5 @@ mod wsapi;
 pub use app::Services;
 pub use catalog::SharedCatalog;
 pub use config::{ApiConfig, LimitsConfig};
+pub use names::secret as random_secret;
 pub use server::{Server, ServerError};

@@ -1,7 +1,9 @@
 //! Questions to the read models: off the network threads, bounded, and not before they know what the engine has acknowledged.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use hoga_engine::Space;
 use hoga_store::{Group, StoreError, Stores};
 
 use crate::app::App;
@@ -29,5 +31,17 @@ pub(crate) async fn read<R: Send + 'static>(
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(ApiError::internal(&error)),
         Err(error) => Err(ApiError::internal(&error)),
+    }
+}
+
+/// How long market data waits for the hub, which is mostly less than a millisecond behind.
+const HUB_WAIT: Duration = Duration::from_millis(250);
+
+/// Waits (briefly, if at all) until the hub has taken in what was acknowledged at this call: who has placed an order finds it in the book.
+pub(crate) async fn hub_current(app: &App) {
+    let wanted = app.engine().positions().acked.seq();
+    let begun = Instant::now();
+    while app.hub().taken() < wanted && begun.elapsed() < HUB_WAIT {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -16,7 +16,7 @@ use crate::json::string_array;
 use crate::limits::Limits;
 use crate::orders;
 use crate::params::Params;
-use crate::reads::read;
+use crate::reads::{hub_current, read};
 use crate::render::{self, boolean, int, plain, put, units};
 
 /// The most symbols that one request may name.
@@ -160,6 +160,7 @@ pub(super) async fn depth(call: &Call<'_>) -> Result<Reply, ApiError> {
     let (market, limit, extra) = depth_params(&call.params, &call.peer.app.catalog())?;
     call.params.all_read()?;
     call.charge(extra)?;
+    hub_current(&call.peer.app).await;
     Ok(Reply::json(write_depth(call.peer.app.hub(), market, limit)))
 }
 
@@ -358,6 +359,7 @@ pub(super) async fn ticker_24h(call: &Call<'_>) -> Result<Reply, ApiError> {
         (true, 21..=100) => 38,
         _ => 78,
     })?;
+    hub_current(app).await;
     let mut out = Vec::with_capacity(selection.instruments().len() * 600);
     selection.write(&mut out, |out, instrument| {
         let values = app.hub().ticker(instrument.id, call.now).unwrap_or_default();
@@ -418,6 +420,7 @@ pub(super) async fn ticker_price(call: &Call<'_>) -> Result<Reply, ApiError> {
     if matches!(selection, Selection::Many(_)) {
         call.charge(2)?;
     }
+    hub_current(app).await;
     let mut out = Vec::with_capacity(selection.instruments().len() * 60);
     selection.write(&mut out, |out, instrument| {
         let last = app.hub().ticker(instrument.id, call.now).map_or(Price::ZERO, |v| v.last);
@@ -436,6 +439,7 @@ pub(super) async fn book_ticker(call: &Call<'_>) -> Result<Reply, ApiError> {
     if matches!(selection, Selection::Many(_)) {
         call.charge(2)?;
     }
+    hub_current(app).await;
     let mut out = Vec::with_capacity(selection.instruments().len() * 150);
     selection.write(&mut out, |out, instrument| {
         let book = app.hub().book_ticker(instrument.id).unwrap_or_default();

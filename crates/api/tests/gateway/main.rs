@@ -1,0 +1,7 @@
+//! The gateway over real sockets, with a real engine and real read models.
+
+mod hostile;
+mod native;
+mod rest;
+mod support;
+mod ws_api;
