@@ -60,7 +60,8 @@ impl Mix {
     pub fn describe(&self) -> String {
         let named = self.resting + self.crossing + self.market + self.market_quote + self.stop + self.modify;
         format!(
-            "{} accounts, {} markets; of 100: {} resting limit, {} crossing limit, {} market by quantity, {} market by quote, {} stop-loss-limit, {} modify, {} cancel",
+            "{} accounts, {} markets; of 100: {} resting limit, {} crossing limit, {} market by quantity, \
+             {} market by quote, {} stop-loss-limit, {} modify, {} cancel",
             self.accounts,
             self.markets,
             self.resting,

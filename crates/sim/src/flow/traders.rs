@@ -115,11 +115,11 @@ impl Flow {
     pub(super) fn ladder(&mut self, maker: usize, market: usize, view: &dyn MarketView) -> Vec<Body> {
         let top = view.top(Flow::id(market));
         self.look(self.accounts[maker], Flow::id(market), view);
-        let standing = [Side::Buy, Side::Sell].map(|side| self.standing(maker, market, side));
+        let [bids, asks] = [Side::Buy, Side::Sell].map(|side| self.standing(maker, market, side));
         let mut orders = Vec::with_capacity(2 * RUNGS);
-        for k in 0..RUNGS {
-            for side in [Side::Buy, Side::Sell] {
-                if standing[side as usize][k] > 0 {
+        for (k, (bids, asks)) in bids.into_iter().zip(asks).enumerate() {
+            for (side, standing) in [(Side::Buy, bids), (Side::Sell, asks)] {
+                if standing > 0 {
                     continue;
                 }
                 if let Some(quote) = self.rung_quote(maker, market, side, k, &top) {
