@@ -190,7 +190,7 @@ impl<S: Storage> Journal<S> {
         let last = scan.place.next - 1;
         let cut_bytes = if let End::Torn(bytes) = scan.end { bytes } else { 0 };
         let recovery = Recovery { first: Seq(scan.first), last: Seq(last), cut_bytes };
-        let mut buffer = Vec::with_capacity(FRONT + (1 << 20));
+        let mut buffer = Vec::with_capacity(FRONT + (64 << 10));
         buffer.resize(FRONT, 0);
         let journal = Journal {
             config,

@@ -11,13 +11,14 @@ pub(crate) struct Window {
     start: u64,
     len: usize,
     chunk: usize,
+    least: usize,
     most: usize,
 }
 
 impl Window {
     /// A window that reads `chunk` bytes at first, and up to `most` where a file is read through.
     pub(crate) fn new(chunk: usize, most: usize) -> Window {
-        Window { bytes: Vec::new(), start: 0, len: 0, chunk, most: most.max(chunk) }
+        Window { bytes: Vec::new(), start: 0, len: 0, chunk, least: chunk, most: most.max(chunk) }
     }
 
     /// Bytes that it holds.
@@ -26,9 +27,11 @@ impl Window {
         self.bytes.capacity()
     }
 
-    /// Forgets what was read, because the file may have changed or is another one.
+    /// Forgets what was read, because the file may have changed or is another one. Pieces are small again: whoever follows
+    /// the end of a file must not read a large piece of zeros each time.
     pub(crate) fn forget(&mut self) {
         self.len = 0;
+        self.chunk = self.least;
     }
 
     /// The bytes from `offset` on that are in memory.

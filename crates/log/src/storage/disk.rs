@@ -37,13 +37,17 @@ impl Storage for Disk {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        if path.is_dir() {
-            return Ok(());
-        }
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        if path.is_dir() {
+            // A process that was killed may have made it without the sync. Where the parent cannot be read, it is not ours.
+            return match self.sync_dir(parent) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+                other => other,
+            };
+        }
         self.create_dir(parent)?;
         match std::fs::create_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
