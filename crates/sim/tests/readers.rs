@@ -147,7 +147,7 @@ fn the_recorded_messages_are_read_whole() {
     }
     let count = |name: &str| {
         let reader = recording::open(&root.join(name)).unwrap();
-        Messages::new(reader).map(|message| message.unwrap()).count()
+        Messages::new(reader).inspect(|message| assert!(message.is_ok())).count()
     };
     for slice in ["normal", "static", "swing-25", "swing-40", "flash-crash"] {
         assert!(count(&format!("{slice}-20k-seed7.csv.gz")) > 39_000, "{slice}");
