@@ -113,8 +113,8 @@ pub struct Book {
     free_node: u32,
     levels: Vec<Level>,
     free_level: u32,
-    bids: Ladder,
-    asks: Ladder,
+    /// By side.
+    ladders: [Ladder; 2],
     index: Table,
     len: usize,
     /// The sum of all quantities. While it fits an `i64`, every level's total does, and no level has to be looked at.
@@ -130,10 +130,8 @@ impl Default for Book {
 /// A key that grows towards the better price.
 #[inline]
 fn key_of(side: Side, price: i64) -> i64 {
-    match side {
-        Side::Buy => price,
-        Side::Sell => !price,
-    }
+    // `price` for the buying side, `!price` for the selling side, without a branch: sides alternate at random.
+    price ^ -(side as i64)
 }
 
 impl Book {
@@ -144,8 +142,7 @@ impl Book {
             free_node: NO_SLOT,
             levels: Vec::new(),
             free_level: NO_SLOT,
-            bids: Ladder::new(),
-            asks: Ladder::new(),
+            ladders: [Ladder::new(), Ladder::new()],
             index: Table::new(),
             len: 0,
             volume: 0,
@@ -164,18 +161,12 @@ impl Book {
 
     #[inline]
     fn ladder(&self, side: Side) -> &Ladder {
-        match side {
-            Side::Buy => &self.bids,
-            Side::Sell => &self.asks,
-        }
+        &self.ladders[side as usize]
     }
 
     #[inline]
     fn ladder_mut(&mut self, side: Side) -> &mut Ladder {
-        match side {
-            Side::Buy => &mut self.bids,
-            Side::Sell => &mut self.asks,
-        }
+        &mut self.ladders[side as usize]
     }
 
     /// The order with this id.

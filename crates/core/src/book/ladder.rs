@@ -13,11 +13,57 @@ const CHUNK: usize = 64;
 /// A chunk this small is joined to its neighbour, if both fit well below [`CHUNK`].
 const SMALL: usize = CHUNK / 8;
 
+/// Moves of up to this many entries are done in a loop: a call would cost more than it moves.
+const SHORT: usize = 8;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: i64,
+    level: u32,
+}
+
 #[derive(Clone, Debug)]
 struct Chunk {
     len: usize,
-    keys: [i64; CHUNK],
-    levels: [u32; CHUNK],
+    entries: [Entry; CHUNK],
+}
+
+impl Chunk {
+    const EMPTY: Chunk = Chunk { len: 0, entries: [Entry { key: 0, level: 0 }; CHUNK] };
+
+    #[inline]
+    fn live(&self) -> &[Entry] {
+        &self.entries[..self.len]
+    }
+
+    /// Opens a gap; the chunk is not full.
+    #[inline]
+    fn insert(&mut self, at: usize, entry: Entry) {
+        let len = self.len;
+        let tail = &mut self.entries[at..=len];
+        if tail.len() <= SHORT {
+            for to in (1..tail.len()).rev() {
+                tail[to] = tail[to - 1];
+            }
+        } else {
+            tail.copy_within(..len - at, 1);
+        }
+        tail[0] = entry;
+        self.len += 1;
+    }
+
+    #[inline]
+    fn remove(&mut self, at: usize) {
+        let tail = &mut self.entries[at..self.len];
+        if tail.len() <= SHORT {
+            for from in 1..tail.len() {
+                tail[from - 1] = tail[from];
+            }
+        } else {
+            tail.copy_within(1.., 0);
+        }
+        self.len -= 1;
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,12 +124,10 @@ impl Ladder {
         let place = self.place(key);
         match self.directory.get(place.listed) {
             Some(listed) => {
-                let chunk = &self.chunks[listed.chunk as usize];
-                if place.at < chunk.len && chunk.keys[place.at] == key {
-                    Ok(chunk.levels[place.at])
-                } else {
-                    Err(place)
-                }
+                let live = self.chunks[listed.chunk as usize].live();
+                live.get(place.at)
+                    .filter(|entry| entry.key == key)
+                    .map_or(Err(place), |entry| Ok(entry.level))
             }
             None => Err(place),
         }
@@ -100,16 +144,13 @@ impl Ladder {
         } else {
             self.directory.partition_point(|listed| listed.first <= key).saturating_sub(1)
         };
-        let chunk = &self.chunks[self.directory[listed].chunk as usize];
-        // Near the touch the key is among the last few: look there first.
-        let keys = &chunk.keys[..chunk.len];
-        let mut at = keys.len();
-        let near = keys.len().saturating_sub(8);
-        while at > near && keys[at - 1] >= key {
-            at -= 1;
-        }
+        let live = self.chunks[self.directory[listed].chunk as usize].live();
+        // Near the touch the key is among the last few: count those that are not below it, which the processor does without guessing.
+        let near = live.len().saturating_sub(SHORT);
+        let mut at =
+            live.len() - live[near..].iter().map(|entry| usize::from(entry.key >= key)).sum::<usize>();
         if at == near && near > 0 {
-            at = keys[..near].partition_point(|k| *k < key);
+            at = live[..near].partition_point(|entry| entry.key < key);
         }
         Place { listed, at }
     }
@@ -131,15 +172,10 @@ impl Ladder {
                 at -= kept;
             }
         }
-        let entry = &mut self.directory[listed];
-        let chunk = &mut self.chunks[entry.chunk as usize];
-        chunk.keys.copy_within(at..chunk.len, at + 1);
-        chunk.levels.copy_within(at..chunk.len, at + 1);
-        chunk.keys[at] = key;
-        chunk.levels[at] = level;
-        chunk.len += 1;
+        let listed = &mut self.directory[listed];
+        self.chunks[listed.chunk as usize].insert(at, Entry { key, level });
         if at == 0 {
-            entry.first = key;
+            listed.first = key;
         }
     }
 
@@ -149,14 +185,12 @@ impl Ladder {
         let kept = if at == CHUNK && listed + 1 == self.directory.len() { CHUNK } else { CHUNK / 2 };
         let fresh = self.take_chunk();
         let old = self.directory[listed].chunk as usize;
-        let (keys, levels) = (self.chunks[old].keys, self.chunks[old].levels);
-        let moved = CHUNK - kept;
+        let entries = self.chunks[old].entries;
         let target = &mut self.chunks[fresh as usize];
-        target.keys[..moved].copy_from_slice(&keys[kept..]);
-        target.levels[..moved].copy_from_slice(&levels[kept..]);
-        target.len = moved;
+        target.entries[..CHUNK - kept].copy_from_slice(&entries[kept..]);
+        target.len = CHUNK - kept;
         // The first key of a chunk that is still empty is set by the insertion that follows.
-        let first = keys.get(kept).copied().unwrap_or(i64::MAX);
+        let first = entries.get(kept).map_or(i64::MAX, |entry| entry.key);
         self.chunks[old].len = kept;
         self.directory.insert(listed + 1, Listed { first, chunk: fresh });
         kept
@@ -168,7 +202,7 @@ impl Ladder {
         }
         // Chunks that come free must find room in the list without an allocation.
         self.free.reserve(self.chunks.len() + 1);
-        self.chunks.push(Chunk { len: 0, keys: [0; CHUNK], levels: [0; CHUNK] });
+        self.chunks.push(Chunk::EMPTY);
         (self.chunks.len() - 1) as u32
     }
 
@@ -186,27 +220,23 @@ impl Ladder {
         };
         let index = self.directory[listed].chunk as usize;
         let chunk = &mut self.chunks[index];
-        assert!(at < chunk.len && chunk.keys[at] == key, "ladder lost a level");
-        chunk.keys.copy_within(at + 1..chunk.len, at);
-        chunk.levels.copy_within(at + 1..chunk.len, at);
-        chunk.len -= 1;
+        assert!(chunk.live().get(at).is_some_and(|entry| entry.key == key), "ladder lost a level");
+        chunk.remove(at);
         self.len -= 1;
         if chunk.len == 0 {
             self.free.push(index as u32);
             self.directory.remove(listed);
         } else {
             if at == 0 {
-                self.directory[listed].first = self.chunks[index].keys[0];
+                self.directory[listed].first = chunk.entries[0].key;
             }
-            if self.chunks[index].len <= SMALL {
+            if self.chunks[index].len <= SMALL && self.directory.len() > 1 {
                 self.join(listed);
             }
         }
         if is_best {
-            self.best = self.directory.last().map(|listed| {
-                let chunk = &self.chunks[listed.chunk as usize];
-                (chunk.keys[chunk.len - 1], chunk.levels[chunk.len - 1])
-            });
+            let last = self.directory.last().and_then(|l| self.chunks[l.chunk as usize].live().last());
+            self.best = last.map(|entry| (entry.key, entry.level));
         }
     }
 
@@ -226,10 +256,9 @@ impl Ladder {
         };
         let gone = self.directory.remove(worse + 1).chunk as usize;
         let stays = self.directory[worse].chunk as usize;
-        let (keys, levels, moved) = (self.chunks[gone].keys, self.chunks[gone].levels, self.chunks[gone].len);
+        let Chunk { len: moved, entries } = self.chunks[gone];
         let target = &mut self.chunks[stays];
-        target.keys[target.len..target.len + moved].copy_from_slice(&keys[..moved]);
-        target.levels[target.len..target.len + moved].copy_from_slice(&levels[..moved]);
+        target.entries[target.len..target.len + moved].copy_from_slice(&entries[..moved]);
         target.len += moved;
         self.chunks[gone].len = 0;
         self.free.push(gone as u32);
@@ -237,10 +266,8 @@ impl Ladder {
 
     /// The levels from the best to the worst.
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.directory.iter().rev().flat_map(|listed| {
-            let chunk = &self.chunks[listed.chunk as usize];
-            chunk.levels[..chunk.len].iter().rev().copied()
-        })
+        let chunks = self.directory.iter().rev().map(|listed| &self.chunks[listed.chunk as usize]);
+        chunks.flat_map(|chunk| chunk.live().iter().rev().map(|entry| entry.level))
     }
 }
 

@@ -190,14 +190,23 @@ impl<'a> Emitter<'a> {
         Emitter { out, seq, time, index: 0, chain }
     }
 
-    #[inline]
+    /// Writes an event. Inlined and handed over as a closure, so that the event is built in the buffer instead of being copied there; it is
+    /// hashed where it lies.
+    #[inline(always)]
     pub(super) fn emit(&mut self, event: Event) {
-        let hash = fold_event(&event);
-        let place = self.seq.0 ^ (u64::from(self.index) << 40) ^ (kind(&event) << 56);
-        self.chain =
-            mix(self.chain ^ hash, PLACES[2]) ^ mix(place ^ PLACES[3], self.time.0 as u64 ^ PLACES[4]);
-        self.out.push(EventRecord { seq: self.seq, index: self.index, time: self.time, event });
-        self.index += 1;
+        let (seq, index, time) = (self.seq, self.index, self.time);
+        self.out.extend(std::iter::once_with(|| EventRecord { seq, index, time, event }));
+        self.chain_last();
+    }
+
+    fn chain_last(&mut self) {
+        if let Some(record) = self.out.last() {
+            let hash = fold_event(&record.event);
+            let place = self.seq.0 ^ (u64::from(self.index) << 40) ^ (kind(&record.event) << 56);
+            let time = self.time.0 as u64;
+            self.chain = mix(self.chain ^ hash, PLACES[2]) ^ mix(place ^ PLACES[3], time ^ PLACES[4]);
+            self.index += 1;
+        }
     }
 
     /// The running hash after the events written so far.
