@@ -1,5 +1,5 @@
 //! How fast each read model consumes: a random order flow is run through the exchange and published to an embedded event log, then each
-//! group consumes it alone, then all together. `cargo run --release -p hoga-store --example consume_rate -- [commands] [accounts]`
+//! group consumes it alone, then all together. `cargo run --release -p hoga-store --example consume_rate -- [commands] [accounts] [batch]`
 
 use std::error::Error;
 use std::io::Write;
@@ -16,7 +16,7 @@ use hoga_core::instrument::{Instrument, Name, TradingState};
 use hoga_core::money::{Amount, Price, Qty, SCALE};
 use hoga_core::order::{NewOrder, OrderRef, OrderType, Side, StpMode, TimeInForce};
 use hoga_log::event_log::{EmbeddedLog, EventLog, Message, TopicSpec};
-use hoga_store::{Group, OrderQuery, Stores};
+use hoga_store::{Group, OrderQuery, Stores, StoresConfig};
 
 /// Processor time of this process so far, in seconds: what counts on a machine that others use too.
 fn processor_seconds() -> Result<f64, Box<dyn Error>> {
@@ -25,6 +25,13 @@ fn processor_seconds() -> Result<f64, Box<dyn Error>> {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
     Ok((ticks(11) + ticks(12)) / 100.0)
+}
+
+/// Bytes that this process handed to files so far.
+fn written_bytes() -> Result<f64, Box<dyn Error>> {
+    let io = std::fs::read_to_string("/proc/self/io")?;
+    let line = io.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap_or("0");
+    Ok(line.parse()?)
 }
 
 const MARKETS: u16 = 4;
@@ -184,14 +191,15 @@ fn fill_log(log: &dyn EventLog, commands: u64, accounts: u32) -> Result<(), Box<
 }
 
 fn consume(
+    batch: usize,
     dir: &Path,
     log: &Arc<dyn EventLog>,
     groups: &[Group],
     out: &mut impl Write,
 ) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(dir)?;
-    let stores = Stores::open(dir, log.clone())?;
-    let (since, used) = (Instant::now(), processor_seconds()?);
+    let stores = Stores::open_with(StoresConfig { batch, ..StoresConfig::new(dir) }, log.clone())?;
+    let (since, used, written) = (Instant::now(), processor_seconds()?, written_bytes()?);
     stores.start_only(groups)?;
     for group in groups {
         if !stores.wait_current(*group, LONG) {
@@ -209,12 +217,13 @@ fn consume(
         )?;
     }
     stores.shutdown();
-    let used = processor_seconds()? - used;
+    let (used, written) = (processor_seconds()? - used, written_bytes()? - written);
     let messages: u64 = stores.positions().iter().map(|position| position.messages).sum();
     writeln!(
         out,
-        "  {used:.2} s of processor time: {:.0} messages/s of one core",
-        messages as f64 / used.max(0.01)
+        "  {used:.2} s of processor time: {:.0} messages/s of one core; {:.0} bytes written per message",
+        messages as f64 / used.max(0.01),
+        written / messages.max(1) as f64
     )?;
     let bytes: u64 = std::fs::read_dir(dir)?.filter_map(|e| e.ok()?.metadata().ok()).map(|m| m.len()).sum();
     writeln!(out, "  {:.0} MB on disk", bytes as f64 / 1e6)?;
@@ -236,6 +245,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let commands = arguments.next().map_or(Ok(300_000), |text| text.parse())?;
     let accounts = arguments.next().map_or(Ok(1000), |text| text.parse())?;
+    let batch = arguments.next().map_or(Ok(4096), |text| text.parse())?;
     let dir: PathBuf = std::env::temp_dir().join(format!("hoga-consume-rate-{}", std::process::id()));
     let out = &mut std::io::stdout();
     let log: Arc<dyn EventLog> = Arc::new(EmbeddedLog::open(dir.join("log"), Default::default())?);
@@ -248,10 +258,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     for group in Group::ALL {
         writeln!(out, "{} alone", group.as_str())?;
-        consume(&dir.join(group.as_str()), &log, &[group], out)?;
+        consume(batch, &dir.join(group.as_str()), &log, &[group], out)?;
     }
     writeln!(out, "all together")?;
-    consume(&dir.join("all"), &log, &Group::ALL, out)?;
+    consume(batch, &dir.join("all"), &log, &Group::ALL, out)?;
     std::fs::remove_dir_all(dir)?;
     Ok(())
 }

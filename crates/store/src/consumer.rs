@@ -270,14 +270,8 @@ impl<M: Model> Consumer<M> {
         if due {
             set_safety(&self.conn, &self.path, Safety::Durable)?;
         }
-        let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)
-            .doing(&self.path, "beginning a batch")?;
-        self.model.flush(&tx, &self.path)?;
-        for letter in &self.letters {
-            dead_letters::store(&tx, &self.path, letter)?;
-        }
-        place::store(&tx, &self.path, M::GROUP.topic(), &self.places, self.applied)?;
-        tx.commit().doing(&self.path, "committing a batch")?;
+        let committed = self.write()?.commit();
+        committed.doing(&self.path, "committing a batch")?;
         let letters = self.letters.len() as u64;
         for letter in self.letters.drain(..) {
             tracing::warn!(
@@ -300,6 +294,18 @@ impl<M: Model> Consumer<M> {
             self.tell_log()?;
         }
         Ok(())
+    }
+
+    /// Writes the gathered batch and the places behind it into one transaction, which is returned to be committed.
+    fn write(&mut self) -> Result<Transaction<'_>, StoreError> {
+        let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)
+            .doing(&self.path, "beginning a batch")?;
+        self.model.flush(&tx, &self.path)?;
+        for letter in &self.letters {
+            dead_letters::store(&tx, &self.path, letter)?;
+        }
+        place::store(&tx, &self.path, M::GROUP.topic(), &self.places, self.applied)?;
+        Ok(tx)
     }
 
     /// Brings what was committed to disk by a synced transaction that rewrites the places, and tells the log.
@@ -413,9 +419,7 @@ fn dead_letter<M: Model>(partition: u32, message: &StoredMessage, reason: String
 impl<M: Model> Consumer<M> {
     /// Ends with the gathered batch written, before or after its commit, and the log not told.
     pub(crate) fn crash(mut self, committed: bool) {
-        let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate).unwrap();
-        self.model.flush(&tx, &self.path).unwrap();
-        place::store(&tx, &self.path, M::GROUP.topic(), &self.places, self.applied).unwrap();
+        let tx = self.write().unwrap();
         if committed {
             tx.commit().unwrap();
         } else {

@@ -8,7 +8,7 @@ use hoga_core::ids::{AccountId, Seq, Timestamp};
 use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec};
 
 use super::support::{Publisher, TempDir, WAIT, World, caught_up, stores, topics};
-use crate::{Group, StoreError, Stores};
+use crate::{Group, StoreError, Stores, StoresConfig};
 
 fn created(seq: u64, index: u32, account: u32) -> EventRecord {
     let event = Event::AccountCreated { account: AccountId(account) };
@@ -237,4 +237,45 @@ fn topics_have_to_be_there_and_schemas_have_to_match() {
     conn.execute_batch("PRAGMA user_version = 99").unwrap();
     let again = Stores::open(dir.path(), Arc::new(MemoryLog::new()));
     assert!(matches!(again.err(), Some(StoreError::Schema { found: 99, wanted: 1, .. })));
+}
+
+#[test]
+fn whoever_waits_does_not_wait_for_the_linger() {
+    let (dir, log) = (TempDir::new(), log_of_one());
+    let config = StoresConfig { linger: WAIT, ..StoresConfig::new(dir.path()) };
+    let stores = Stores::open_with(config, log.clone()).unwrap();
+    put(&*log, 1, &created(1, 0, 1));
+    stores.start().unwrap();
+    let since = std::time::Instant::now();
+    for number in 2..=20 {
+        put(&*log, number, &created(number, 0, number as u32));
+        assert!(stores.wait_applied(Group::Accounts, Seq(number), WAIT));
+    }
+    stores.shutdown();
+    assert!(since.elapsed() < WAIT / 2, "{:?}", since.elapsed());
+}
+
+#[test]
+fn the_lag_is_told_before_and_after_the_start() {
+    let (dir, log) = (TempDir::new(), log_of_one());
+    let stores = stores(dir.path(), log.clone());
+    for number in 1..=30 {
+        put(&*log, number, &created(number, 0, number as u32));
+    }
+    let position = stores.position(Group::Accounts);
+    assert_eq!((position.running, position.lag, position.applied), (false, 30, Seq(0)));
+    assert_eq!(position.drain, None, "nobody consumes");
+    stores.start().unwrap();
+    assert!(stores.wait_current(Group::Accounts, WAIT));
+    let position = stores.position(Group::Accounts);
+    assert_eq!((position.running, position.lag, position.applied), (true, 0, Seq(30)));
+    assert_eq!((position.messages, position.lag_time), (30, std::time::Duration::ZERO));
+    stores.shutdown();
+    drop(stores);
+    put(&*log, 31, &created(31, 0, 31));
+    // As the database says, before anything runs.
+    let stores = super::support::stores(dir.path(), log);
+    let position = stores.position(Group::Accounts);
+    assert_eq!((position.running, position.lag, position.applied), (false, 1, Seq(30)));
+    assert!(position.lag_time > std::time::Duration::ZERO);
 }

@@ -10,6 +10,7 @@ use hoga_core::order::{NewOrder, Order, OrderRef, OrderStatus, OrderType, Side, 
 use hoga_log::event_log::MemoryLog;
 
 use super::support::{Publisher, TempDir, caught_up, dump};
+use crate::orders::{ORDER_PART_BITS, TRADE_PART_BITS};
 use crate::{
     AccountFill, ApiKey, CandleQuery, FillQuery, Group, Identity, KeyKind, OrderQuery, StoreError, Stores,
     Taken, TradeQuery, User,
@@ -129,7 +130,7 @@ fn fill(trade: u64, price: i64) -> Fill {
         quote: Amount(500),
         fee: Amount(1),
         fee_asset: AssetId(3),
-        maker: trade % 2 == 0,
+        maker: trade.is_multiple_of(2),
         counter_order: OrderId(9),
         counter_account: AccountId(9),
     }
@@ -139,8 +140,8 @@ fn fill(trade: u64, price: i64) -> Fill {
 fn all_orders_keeps_to_every_bound() {
     let dir = TempDir::new();
     let mut tape = Tape::default();
-    // Around the ends of parts (2^18 ids), and one far away; two accounts in turn; times stand still now and then.
-    let part = 1_u64 << 18;
+    // Around the ends of parts, and one far away; two accounts in turn; times stand still now and then.
+    let part = 1_u64 << ORDER_PART_BITS >> 1;
     let ids =
         [1, 2, 3, part - 2, part - 1, part, part + 1, 2 * part - 1, 2 * part, 9 * part + 5, 9 * part + 6];
     let mut orders = Vec::new();
@@ -205,7 +206,7 @@ fn all_orders_keeps_to_every_bound() {
 fn my_trades_keeps_to_every_bound() {
     let dir = TempDir::new();
     let mut tape = Tape::default();
-    let part = 1_u64 << 15;
+    let part = 1_u64 << TRADE_PART_BITS;
     let mut expected: Vec<(u32, AccountFill)> = Vec::new();
     let trades = [1, 2, part - 1, part, part + 1, 2 * part, 7 * part + 3, 7 * part + 4, 9 * part];
     for (at, trade) in trades.into_iter().enumerate() {
@@ -417,14 +418,14 @@ fn questions_use_their_indexes() {
         rows.map(Result::unwrap).collect::<Vec<_>>().join("; ")
     };
     let owner = plan(
-        "SELECT * FROM orders INDEXED BY orders_by_owner WHERE id >> 18 = 1 AND account = 2 AND market = 3 AND id BETWEEN 4 AND 5 ORDER BY id LIMIT 6",
+        "SELECT * FROM orders INDEXED BY orders_by_owner WHERE id >> 14 = 1 AND account = 2 AND market = 3 AND id BETWEEN 4 AND 5 ORDER BY id LIMIT 6",
     );
     assert_eq!(
         owner,
         "SEARCH orders USING INDEX orders_by_owner (<expr>=? AND account=? AND market=? AND rowid>? AND rowid<?)"
     );
     let client = plan(
-        "SELECT * FROM orders INDEXED BY orders_by_client WHERE id >> 18 = 1 AND client_key = 2 AND client_id = 'x' ORDER BY id DESC LIMIT 1",
+        "SELECT * FROM orders INDEXED BY orders_by_client WHERE id >> 14 = 1 AND client_key = 2 AND client_id = 'x' ORDER BY id DESC LIMIT 1",
     );
     assert_eq!(client, "SEARCH orders USING INDEX orders_by_client (<expr>=? AND client_key=?)");
     let fills = plan(
