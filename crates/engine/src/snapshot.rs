@@ -21,7 +21,8 @@ use crate::publisher::Counters;
 
 const MAGIC: &[u8; 8] = b"HOGASNAP";
 const VERSION: u32 = 1;
-const HEADER: usize = 8 + 4 + 4 + 8 + 8 + 8 + 16 + 8;
+const DIGEST_AT: usize = 8 + 4 + 4 + 8 + 8 + 8;
+const HEADER: usize = DIGEST_AT + 16 + 8;
 const PREFIX: &str = "snapshot-";
 const SUFFIX: &str = ".snap";
 const TEMPORARY: &str = ".tmp";
@@ -33,6 +34,8 @@ const CHUNK: usize = 1 << 20;
 pub(crate) struct Encoded {
     pub seq: Seq,
     pub bytes: Vec<u8>,
+    /// Where the core's encoding begins.
+    body_at: usize,
 }
 
 /// A snapshot that was read back.
@@ -42,7 +45,7 @@ pub(crate) struct Restored {
     pub counters: Vec<(String, Vec<u64>)>,
 }
 
-/// Encodes the state and the topics' counters. The checksum is added by [`seal`], off the shadow's thread.
+/// Encodes the state and the topics' counters. Digest and checksum are added by [`seal`], off the shadow's thread.
 pub(crate) fn encode(exchange: &Exchange, counters: &Counters, room: usize) -> Encoded {
     let mut bytes = Vec::with_capacity(room);
     bytes.extend_from_slice(MAGIC);
@@ -51,7 +54,7 @@ pub(crate) fn encode(exchange: &Exchange, counters: &Counters, room: usize) -> E
     bytes.extend_from_slice(&exchange.position().0.to_le_bytes());
     bytes.extend_from_slice(&exchange.time().0.to_le_bytes());
     bytes.extend_from_slice(&exchange.chain().to_le_bytes());
-    bytes.extend_from_slice(&exchange.digest().to_le_bytes());
+    bytes.extend_from_slice(&0_u128.to_le_bytes());
     let length_at = bytes.len();
     bytes.extend_from_slice(&0_u64.to_le_bytes());
     for (name, counters) in counters {
@@ -64,11 +67,13 @@ pub(crate) fn encode(exchange: &Exchange, counters: &Counters, room: usize) -> E
     exchange.encode_snapshot(&mut bytes);
     let body = (bytes.len() - body_at) as u64;
     bytes[length_at..length_at + 8].copy_from_slice(&body.to_le_bytes());
-    Encoded { seq: exchange.position(), bytes }
+    Encoded { seq: exchange.position(), bytes, body_at }
 }
 
-/// Adds the checksum.
+/// Adds the digest and the checksum.
 pub(crate) fn seal(encoded: &mut Encoded) {
+    let digest = Exchange::digest_of(&encoded.bytes[encoded.body_at..]);
+    encoded.bytes[DIGEST_AT..DIGEST_AT + 16].copy_from_slice(&digest.to_le_bytes());
     let crc = crc32c(&encoded.bytes);
     encoded.bytes.extend_from_slice(&crc.to_le_bytes());
 }
