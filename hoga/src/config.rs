@@ -1,10 +1,11 @@
 //! The configuration: one TOML file, every key with a default, environment overrides.
 //!
-//! `HOGA__SERVER__LISTEN=0.0.0.0:80` overrides `listen` in `[server]`: two underscores between the parts. An unknown key is an error,
+//! `HOGA__API__LISTEN=0.0.0.0:80` overrides `listen` in `[api]`: two underscores between the parts. An unknown key is an error,
 //! in the file and in the environment, so that a typing mistake cannot pass for a setting.
 
 use std::path::{Path, PathBuf};
 
+use hoga_api::config::ApiConfig;
 use serde::{Deserialize, Serialize};
 
 /// The whole configuration.
@@ -13,8 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Where data is kept and how.
     pub data: Data,
-    /// The HTTP and WebSocket server.
-    pub server: Server,
+    /// HTTP and WebSocket: addresses, limits, sessions.
+    pub api: ApiConfig,
     /// Matching and the journal.
     pub engine: Engine,
     /// The embedded event log.
@@ -31,28 +32,6 @@ pub struct Config {
 pub struct Data {
     /// The folder for everything that lasts. Created when missing. One running system per folder.
     pub dir: PathBuf,
-}
-
-/// `[server]`
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Server {
-    /// Address and port; port 0 takes a free one.
-    pub listen: String,
-    /// Open connections at most; more are refused at once.
-    pub connections: usize,
-    /// Open connections at most from one address.
-    pub connections_per_address: usize,
-    /// Request weight per minute and address (Binance: 6000). 0 switches the limit off.
-    pub weight_per_minute: u32,
-    /// New orders per 10 s and account (Binance: 100). 0 switches the limit off.
-    pub orders_per_10s: u32,
-    /// New orders per day and account (Binance: 200,000). 0 switches the limit off.
-    pub orders_per_day: u32,
-    /// Origins that browsers may come from besides the server's own.
-    pub origins: Vec<String>,
-    /// Threads of the network runtime.
-    pub threads: usize,
 }
 
 /// `[engine]`
@@ -121,21 +100,6 @@ pub struct Telemetry {
 impl Default for Data {
     fn default() -> Data {
         Data { dir: PathBuf::from("data") }
-    }
-}
-
-impl Default for Server {
-    fn default() -> Server {
-        Server {
-            listen: "127.0.0.1:8080".into(),
-            connections: 12_000,
-            connections_per_address: 11_000,
-            weight_per_minute: 600_000,
-            orders_per_10s: 1_000_000,
-            orders_per_day: 0,
-            origins: Vec::new(),
-            threads: 2,
-        }
     }
 }
 
@@ -246,8 +210,8 @@ impl Config {
         if self.market.rate > 100_000 {
             return fail("market.rate", format!("{} is over 100000", self.market.rate));
         }
-        if self.server.threads == 0 || self.server.connections == 0 {
-            return fail("server", "threads and connections must not be 0".into());
+        if let Err(error) = self.api.check() {
+            return fail("api", error.to_string());
         }
         Ok(())
     }
@@ -293,20 +257,20 @@ mod tests {
     #[test]
     fn the_environment_overrides() {
         let config = load(&[
-            ("HOGA__SERVER__LISTEN", "0.0.0.0:1"),
+            ("HOGA__API__LISTEN", "0.0.0.0:1"),
             ("HOGA__ENGINE__RING", "1024"),
             ("HOGA__ENGINE__RING_RESERVE", "64"),
             ("HOGA__ENGINE__DURABILITY", "write"),
             ("HOGA__MARKET__ENABLED", "false"),
-            ("HOGA__SERVER__ORIGINS", "[\"https://a.example\"]"),
+            ("HOGA__API__ALLOWED_ORIGINS", "[\"https://a.example\"]"),
             ("OTHER", "1"),
         ])
         .unwrap();
-        assert_eq!(config.server.listen, "0.0.0.0:1");
+        assert_eq!(config.api.listen, "0.0.0.0:1");
         assert_eq!(config.engine.ring, 1024);
         assert_eq!(config.engine.durability, Durability::Write);
         assert!(!config.market.enabled);
-        assert_eq!(config.server.origins, ["https://a.example"]);
+        assert_eq!(config.api.allowed_origins, ["https://a.example"]);
     }
 
     #[test]

@@ -177,7 +177,8 @@ pub fn accounts(admin: &Admin, count: usize) -> Result<Vec<Account>, BenchError>
         .collect();
     assets.sort();
     assets.dedup();
-    let deposits: Vec<(String, String)> = assets.into_iter().map(|a| (a, "100000000".to_owned())).collect();
+    // All deposits of one asset together must stay below 92,233,720,368 whole units.
+    let deposits: Vec<(String, String)> = assets.into_iter().map(|a| (a, "10000000".to_owned())).collect();
     // Several at a time: each waits for the disk, not for the processor.
     let workers = 8.min(count.max(1));
     let mut made = Vec::with_capacity(count);
