@@ -11,7 +11,7 @@ use crate::Group;
 /// on from there when it is started again.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// SQLite refused something.
+    /// The database refused something.
     #[error(
         "{}: {doing}: {source}; nothing of this step was stored, check the disk and the file and start again",
         file.display()
@@ -21,8 +21,8 @@ pub enum StoreError {
         file: PathBuf,
         /// What was being done.
         doing: &'static str,
-        /// SQLite's words.
-        source: rusqlite::Error,
+        /// The database's words.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The database was made by another version.
     #[error(
@@ -184,6 +184,6 @@ pub(crate) trait InFile<T> {
 
 impl<T> InFile<T> for Result<T, rusqlite::Error> {
     fn doing(self, file: &std::path::Path, doing: &'static str) -> Result<T, StoreError> {
-        self.map_err(|source| StoreError::Database { file: file.to_path_buf(), doing, source })
+        self.map_err(|source| StoreError::Database { file: file.to_path_buf(), doing, source: source.into() })
     }
 }

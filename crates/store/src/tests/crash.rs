@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hoga_core::event::{Event, EventRecord};
+use hoga_core::ids::{AccountId, Seq, Timestamp};
 use hoga_log::event_log::{EventLog, MemoryLog};
 
 use super::support::{Publisher, Random, TempDir, World, caught_up, dump};
@@ -163,8 +165,33 @@ fn a_database_beside_another_log_is_refused() {
     let stores = super::support::stores(dir.path(), other.log());
     stores.start().unwrap();
     for group in Group::ALL {
-        assert!(!stores.wait_applied(group, hoga_core::ids::Seq(u64::MAX), super::support::WAIT));
+        assert!(!stores.wait_applied(group, Seq(u64::MAX), super::support::WAIT));
         let fault = stores.position(group).fault.unwrap();
         assert!(matches!(*fault, crate::StoreError::StepBack { .. }), "{fault}");
+    }
+}
+
+#[test]
+fn a_command_is_applied_only_with_its_last_message() {
+    let dir = TempDir::new();
+    let mut publisher = Publisher::new(Arc::new(MemoryLog::new()), 1);
+    let event = |seq, index| EventRecord {
+        seq: Seq(seq),
+        index,
+        time: Timestamp(1),
+        event: Event::AccountCreated { account: AccountId(1) },
+    };
+    publisher.publish(&[event(3, 0), event(5, 0), event(5, 1), event(5, 4), event(9, 0)]);
+    let progress = Arc::new(Progress::default());
+    let path = dir.path().join("accounts.db");
+    let schemas = [COMMON_SCHEMA, AccountModel::SCHEMA];
+    let conn = open_writer(&path, AccountModel::SCHEMA_VERSION, &schemas, Safety::Rebuildable).unwrap();
+    let pace = Pace { batch: 1, linger: Duration::ZERO, sync_every: Duration::ZERO };
+    let mut consumer: Consumer<AccountModel> =
+        Consumer::load(conn, path, publisher.log.clone(), progress.clone(), pace).unwrap();
+    // Everything before a message is complete, the message's own command not before the next one or the end of the log.
+    for applied in [2, 4, 4, 4, 9] {
+        consumer.step().unwrap();
+        assert_eq!(progress.applied(), Seq(applied));
     }
 }
