@@ -120,7 +120,8 @@ pub fn cut_signature(text: &str) -> Unsigned<'_> {
     let end = value.find('&').unwrap_or(value.len());
     let (signature, rest) = value.split_at(end);
     // One ampersand goes with it: the one before, or at the very beginning the one after.
-    let (before, after) = if start > 0 { (&text[..start - 1], rest) } else { ("", rest.strip_prefix('&').unwrap_or(rest)) };
+    let (before, after) =
+        if start > 0 { (&text[..start - 1], rest) } else { ("", rest.strip_prefix('&').unwrap_or(rest)) };
     Unsigned { before, after, signature: Some(signature) }
 }
 
@@ -173,7 +174,8 @@ fn parse_window(text: &str) -> Result<i64, ApiError> {
     if places.len() > 3 {
         return Err(ApiError::too_precise("recvWindow"));
     }
-    let too_large = || ApiError::new(-1102, "'recvWindow' contains unexpected value. Cannot be greater than 60000.");
+    let too_large =
+        || ApiError::new(-1102, "'recvWindow' contains unexpected value. Cannot be greater than 60000.");
     let whole = i64::from_str(whole).ok().filter(|ms| *ms <= 60_000).ok_or_else(too_large)?;
     let places = i64::from_str(places).unwrap_or(0) * 10_i64.pow(3 - places.len() as u32);
     let window = whole * 1000 + places;
@@ -257,11 +259,17 @@ mod tests {
             ("timestamp=1700000000000", Ok(5_000_000)),
             ("timestamp=1700000000000000", Ok(5_000_000)),
             ("timestamp=1700000000999&recvWindow=1", Ok(1_000_000)),
-            ("timestamp=1700000001000", Err("Timestamp for this request was 1000ms ahead of the server's time.")),
+            (
+                "timestamp=1700000001000",
+                Err("Timestamp for this request was 1000ms ahead of the server's time."),
+            ),
             ("timestamp=1699999995000", Ok(0)),
             ("timestamp=1699999994999", Err("Timestamp for this request is outside of the recvWindow.")),
             // Case D1: 11 s old with a window of 10 s; a timestamp in seconds.
-            ("timestamp=1699999989000&recvWindow=10000", Err("Timestamp for this request is outside of the recvWindow.")),
+            (
+                "timestamp=1699999989000&recvWindow=10000",
+                Err("Timestamp for this request is outside of the recvWindow."),
+            ),
             ("timestamp=1700000000", Err("Timestamp for this request is outside of the recvWindow.")),
             ("timestamp=1699999994000&recvWindow=6000.346", Ok(346)),
             ("timestamp=1700000000000&recvWindow=60000", Ok(60_000_000)),
@@ -273,10 +281,19 @@ mod tests {
                 "timestamp=1700000000000&recvWindow=60000.001",
                 Err("'recvWindow' contains unexpected value. Cannot be greater than 60000."),
             ),
-            ("timestamp=1700000000000&recvWindow=1.0001", Err("Parameter 'recvWindow' has too much precision.")),
+            (
+                "timestamp=1700000000000&recvWindow=1.0001",
+                Err("Parameter 'recvWindow' has too much precision."),
+            ),
             ("", Err("Mandatory parameter 'timestamp' was not sent, was empty/null, or malformed.")),
-            ("timestamp=", Err("Mandatory parameter 'timestamp' was not sent, was empty/null, or malformed.")),
-            ("timestamp=-1", Err("Illegal characters found in parameter 'timestamp'; legal range is '^[0-9]{1,20}$'.")),
+            (
+                "timestamp=",
+                Err("Mandatory parameter 'timestamp' was not sent, was empty/null, or malformed."),
+            ),
+            (
+                "timestamp=-1",
+                Err("Illegal characters found in parameter 'timestamp'; legal range is '^[0-9]{1,20}$'."),
+            ),
         ] {
             let params = Params::from_request(query, "").unwrap();
             let got = Timing::read(&params).and_then(|timing| timing.check(now));

@@ -118,9 +118,14 @@ pub struct ConfigError {
 impl ApiConfig {
     /// Checks what the types cannot.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let fail = |key, value: &dyn ToString, reason| Err(ConfigError { key, value: value.to_string(), reason });
+        let fail =
+            |key, value: &dyn ToString, reason| Err(ConfigError { key, value: value.to_string(), reason });
         if self.stp().is_none() {
-            return fail("default_stp", &self.default_stp, "use NONE, EXPIRE_TAKER, EXPIRE_MAKER, EXPIRE_BOTH or DECREMENT");
+            return fail(
+                "default_stp",
+                &self.default_stp,
+                "use NONE, EXPIRE_TAKER, EXPIRE_MAKER, EXPIRE_BOTH or DECREMENT",
+            );
         }
         if self.max_head_bytes < 8_192 {
             return fail("max_head_bytes", &self.max_head_bytes, "use at least 8192");

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
-    X_FRAME_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH,
+    REFERRER_POLICY, X_FRAME_OPTIONS,
 };
 
 use crate::http::Reply;
@@ -32,9 +32,11 @@ pub(crate) fn file(path: &str, headers: &HeaderMap) -> Option<Reply> {
     };
     let tag = HeaderValue::from_static(file.tag);
     // Vite puts a hash of the content into the names under /assets/: they never change.
-    let caching = if path.starts_with("/assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let caching =
+        if path.starts_with("/assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let known = headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
-    let unchanged = known.is_some_and(|list| list.split(',').any(|t| t.trim().trim_start_matches("W/") == file.tag));
+    let unchanged =
+        known.is_some_and(|list| list.split(',').any(|t| t.trim().trim_start_matches("W/") == file.tag));
     let reply = if unchanged {
         Reply::text(content_type(path), "").with_status(304)
     } else {

@@ -74,7 +74,14 @@ fn not_found(method: &Method, path: &str, headers: &HeaderMap) -> Reply {
     ApiError::new(-1000, "There is nothing at this path.").with_status(404).into()
 }
 
-async fn answer(peer: &Peer, route: Route, id: &str, headers: &HeaderMap, query: &str, body: &Bytes) -> Reply {
+async fn answer(
+    peer: &Peer,
+    route: Route,
+    id: &str,
+    headers: &HeaderMap,
+    query: &str,
+    body: &Bytes,
+) -> Reply {
     let app = &peer.app;
     let spec = route.spec();
     let now = app.now();
@@ -97,11 +104,7 @@ async fn answer(peer: &Peer, route: Route, id: &str, headers: &HeaderMap, query:
 }
 
 async fn run(call: &Call<'_>) -> Result<Reply, ApiError> {
-    if call.route.spec().path.starts_with("/api/v3/") {
-        rest::run(call).await
-    } else {
-        native::run(call).await
-    }
+    if call.route.is_native() { native::run(call).await } else { rest::run(call).await }
 }
 
 /// Who asks, once it is proved.
@@ -154,8 +157,7 @@ impl<'a> Call<'a> {
     ) -> Result<Call<'a>, ApiError> {
         let body = std::str::from_utf8(body)
             .map_err(|_| ApiError::new(-1100, "Illegal characters found in a parameter."))?;
-        let native = !route.spec().path.starts_with("/api/v3/");
-        let params = if native && body.trim_start().starts_with(['{', '[', '"']) {
+        let params = if route.is_native() && body.trim_start().starts_with(['{', '[', '"']) {
             json_params(query, body)?
         } else {
             Params::from_request(query, body)?
@@ -214,7 +216,8 @@ impl<'a> Call<'a> {
                 None => Err(ApiError::bad_key_format()),
             };
         };
-        let key = key.to_str().ok().filter(|key| auth::is_key_format(key)).ok_or_else(ApiError::bad_key_format)?;
+        let key =
+            key.to_str().ok().filter(|key| auth::is_key_format(key)).ok_or_else(ApiError::bad_key_format)?;
         let timing = Timing::read(&self.params)?;
         let signature = self.params.mandatory("signature")?;
         let key = app.key(key).ok_or_else(ApiError::bad_key)?;

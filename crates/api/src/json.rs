@@ -367,9 +367,33 @@ mod tests {
     fn refuses_what_is_not_json() {
         let deep = "[".repeat(100_000);
         for text in [
-            "", "{", "}", "[1,]", "{\"a\"}", "{\"a\":}", "{a:1}", "01", "-", "1.", ".5", "1e", "+1", "tru", "nul",
-            "\"", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\ud800\\u0041\"", "\"\\udc00\"", "\"\n\"", "1 2", "'a'",
-            "[1 2]", "NaN", &deep,
+            "",
+            "{",
+            "}",
+            "[1,]",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{a:1}",
+            "01",
+            "-",
+            "1.",
+            ".5",
+            "1e",
+            "+1",
+            "tru",
+            "nul",
+            "\"",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"\\ud800\"",
+            "\"\\ud800\\u0041\"",
+            "\"\\udc00\"",
+            "\"\n\"",
+            "1 2",
+            "'a'",
+            "[1 2]",
+            "NaN",
+            &deep,
         ] {
             assert!(whole(text).is_err(), "{}", &text[..text.len().min(20)]);
         }
@@ -378,7 +402,10 @@ mod tests {
     #[test]
     fn agrees_with_serde_json_on_random_texts() {
         // A small grammar-biased generator: mutations of valid texts reach far more branches than random bytes.
-        let seeds = [r#"{"id":1,"method":"order.place","params":{"a":"bc","d":[1,2.5e-3,null,true]}}"#, r#"["A","B"]"#];
+        let seeds = [
+            r#"{"id":1,"method":"order.place","params":{"a":"bc","d":[1,2.5e-3,null,true]}}"#,
+            r#"["A","B"]"#,
+        ];
         let mut state = 0x9e37_79b9_u64;
         let mut next = move |n: usize| {
             state ^= state << 13;

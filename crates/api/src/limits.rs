@@ -26,7 +26,12 @@ impl Window {
             let count = if now >> 32 == window { now & 0xffff_ffff } else { 0 };
             // Saturating: a count of four thousand millions is beyond every limit.
             let count = (count + u64::from(n)).min(0xffff_ffff);
-            match self.0.compare_exchange_weak(now, window << 32 | count, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(
+                now,
+                window << 32 | count,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return count,
                 Err(other) => now = other,
             }

@@ -181,7 +181,8 @@ fn amounts(params: &Params<'_>, order_type: OrderType) -> Result<Amounts, ApiErr
         0
     };
     // Zero means "not given" in a command, so a zero that was given has to be refused here, by the filter that it fails.
-    let zero = |failed: bool, text: &'static str| if failed { Err(ApiError::new(-1013, text)) } else { Ok(()) };
+    let zero =
+        |failed: bool, text: &'static str| if failed { Err(ApiError::new(-1013, text)) } else { Ok(()) };
     zero(qty == Some(0), "Filter failure: LOT_SIZE")?;
     zero(quote_qty == Some(0), "Filter failure: NOTIONAL")?;
     zero(order_type.has_price() && price == 0, "Filter failure: PRICE_FILTER")?;

@@ -165,7 +165,9 @@ impl<'a> Params<'a> {
 
     /// A time in milliseconds, or in microseconds when it has that many digits; comes back in microseconds.
     pub fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
-        self.integer(name)?.map(|value| to_micros(value).ok_or_else(|| ApiError::overflowed(name))).transpose()
+        self.integer(name)?
+            .map(|value| to_micros(value).ok_or_else(|| ApiError::overflowed(name)))
+            .transpose()
     }
 
     /// A client's id for an order.
@@ -258,11 +260,15 @@ mod tests {
 
     #[test]
     fn decodes_and_finds() {
-        let params = Params::from_request("symbol=BTCUSDT&a=%5B%22x%22%5D&b=1+2", "c=3&symbol=ETHUSDT").unwrap();
+        let params =
+            Params::from_request("symbol=BTCUSDT&a=%5B%22x%22%5D&b=1+2", "c=3&symbol=ETHUSDT").unwrap();
         assert_eq!(params.symbol().unwrap(), "BTCUSDT");
         assert_eq!(params.raw("a"), Some("[\"x\"]"));
         assert_eq!(params.raw("b"), Some("1 2"));
-        assert_eq!(params.all_read().unwrap_err().msg, "Not all sent parameters were read; read '3' parameter(s) but was sent '4'.");
+        assert_eq!(
+            params.all_read().unwrap_err().msg,
+            "Not all sent parameters were read; read '3' parameter(s) but was sent '4'."
+        );
         assert_eq!(params.integer("c").unwrap(), Some(3));
         params.all_read().unwrap();
     }

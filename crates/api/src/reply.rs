@@ -21,10 +21,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     fn of(reply: &Reply<'_>) -> Outcome {
         let keep = |e: &&EventRecord| !matches!(e.event, Event::Level(_));
-        Outcome {
-            result: reply.outcome,
-            events: reply.events.iter().filter(keep).copied().collect(),
-        }
+        Outcome { result: reply.outcome, events: reply.events.iter().filter(keep).copied().collect() }
     }
 }
 
@@ -66,7 +63,11 @@ pub(crate) fn lost_error(why: Lost) -> ApiError {
 }
 
 /// Submits a command and waits for its durable outcome.
-pub(crate) async fn execute(engine: &EngineHandle, body: Body, deadline: Timestamp) -> Result<Outcome, ApiError> {
+pub(crate) async fn execute(
+    engine: &EngineHandle,
+    body: Body,
+    deadline: Timestamp,
+) -> Result<Outcome, ApiError> {
     let (sender, receiver) = oneshot::channel();
     let sink = Arc::new(One(Mutex::new(Some(sender))));
     engine.submit(body, deadline, ReplyTo::new(sink, 0)).map_err(submit_error)?;

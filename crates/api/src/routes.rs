@@ -90,6 +90,13 @@ routes! {
     Account GET "/api/v3/account" 20 UserData "Balances" ["omitZeroBalances recvWindow timestamp! signature!"];
     MyTrades GET "/api/v3/myTrades" 20 UserData "Own trades" ["symbol! orderId startTime endTime fromId limit recvWindow timestamp! signature!"];
     OrderLimits GET "/api/v3/rateLimit/order" 40 UserData "Order counts" ["recvWindow timestamp! signature!"];
+    TradeFees GET "/sapi/v1/asset/tradeFee" 1 UserData "Fee rates by market" ["symbol recvWindow timestamp! signature!"];
+    SystemStatus GET "/sapi/v1/system/status" 1 Public "Whether the system works" [""];
+    CoinInfo GET "/sapi/v1/capital/config/getall" 10 Public "Always empty: networks of coins, which paper money has none of" ["recvWindow timestamp signature"];
+    MarginPairs GET "/sapi/v1/margin/allPairs" 1 Public "Always empty: there is no margin trading" ["recvWindow timestamp signature"];
+    IsolatedPairs GET "/sapi/v1/margin/isolated/allPairs" 1 Public "Always empty: there is no margin trading" ["recvWindow timestamp signature"];
+    LinearInfo GET "/fapi/v1/exchangeInfo" 1 Public "Always empty: there are no futures" [""];
+    InverseInfo GET "/dapi/v1/exchangeInfo" 1 Public "Always empty: there are no futures" [""];
     SignUp POST "/api/v1/users" 20 Public "Sign up: makes a user and a paper account" ["name! password!"];
     LogIn POST "/api/v1/sessions" 20 Public "Log in: gives a token for Authorization: Bearer" ["name! password!"];
     CreateKey POST "/api/v1/keys" 5 Session "Make an HMAC key, or register an Ed25519 public key" ["publicKey label"];
@@ -113,6 +120,11 @@ routes! {
 }
 
 impl Route {
+    /// Whether it is one of ours (`/api/v1` and the documents beside it), not one of Binance's.
+    pub fn is_native(self) -> bool {
+        !["/api/v3/", "/sapi/", "/fapi/", "/dapi/"].iter().any(|prefix| self.spec().path.starts_with(prefix))
+    }
+
     /// Its line of the table.
     pub fn spec(self) -> &'static RouteSpec {
         &ROUTES[self as usize]
@@ -139,7 +151,9 @@ pub fn find<'p>(method: &Method, path: &'p str) -> Found<'p> {
     if methods.iter().any(|other| exact(other, path).is_some()) {
         return Found::OtherMethod;
     }
-    let Some((prefix, id)) = path.rsplit_once('/').filter(|(_, id)| !id.is_empty()) else { return Found::Nothing };
+    let Some((prefix, id)) = path.rsplit_once('/').filter(|(_, id)| !id.is_empty()) else {
+        return Found::Nothing;
+    };
     let template = format!("{prefix}/{{id}}");
     if let Some(route) = exact(method, &template) {
         return Found::Route(route, id);
@@ -166,7 +180,9 @@ pub fn open_api(version: &str) -> String {
         });
         let mut parameters = Vec::new();
         if spec.path.ends_with("{id}") {
-            parameters.push(json!({ "name": "id", "in": "path", "required": true, "schema": { "type": "string" } }));
+            parameters.push(
+                json!({ "name": "id", "in": "path", "required": true, "schema": { "type": "string" } }),
+            );
         }
         if place == "query" {
             parameters.extend(names().map(|(name, required)| {
@@ -176,7 +192,8 @@ pub fn open_api(version: &str) -> String {
             let kind = if json_body { "application/json" } else { "application/x-www-form-urlencoded" };
             let properties: Map<String, Value> =
                 names().map(|(name, _)| (name.to_owned(), json!({}))).collect();
-            let required: Vec<&str> = names().filter(|(_, required)| *required).map(|(name, _)| name).collect();
+            let required: Vec<&str> =
+                names().filter(|(_, required)| *required).map(|(name, _)| name).collect();
             operation["requestBody"] = json!({ "content": { kind: { "schema":
                 { "type": "object", "properties": properties, "required": required } } } });
         }

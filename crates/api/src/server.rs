@@ -98,7 +98,12 @@ struct Place {
 }
 
 impl Place {
-    fn take(ip: IpAddr, config: &ApiConfig, counters: &Arc<ConnectionCounters>, addresses: &Arc<Addresses>) -> Option<Place> {
+    fn take(
+        ip: IpAddr,
+        config: &ApiConfig,
+        counters: &Arc<ConnectionCounters>,
+        addresses: &Arc<Addresses>,
+    ) -> Option<Place> {
         if counters.open.load(Ordering::Relaxed) >= config.max_connections {
             counters.refused_total.fetch_add(1, Ordering::Relaxed);
             return None;

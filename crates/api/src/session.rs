@@ -119,7 +119,12 @@ impl Sessions {
     }
 
     /// A token for a user who proved who they are.
-    pub fn issue(&self, user: &str, account: AccountId, now: Timestamp) -> Result<(String, Session), SessionError> {
+    pub fn issue(
+        &self,
+        user: &str,
+        account: AccountId,
+        now: Timestamp,
+    ) -> Result<(String, Session), SessionError> {
         let iat = u64::try_from(now.millis() / 1000).unwrap_or(0);
         let exp = iat.saturating_add(self.seconds);
         let claims = Claims { iss: ISSUER.into(), sub: user.to_owned(), acc: account.0, iat, exp };
@@ -163,7 +168,7 @@ mod tests {
     fn a_token_proves_its_session_until_it_ends() {
         let sessions = Sessions::new(&SECRET, 60).unwrap();
         let (token, session) = sessions.issue("ann", AccountId(3), now()).unwrap();
-        assert_eq!(sessions.check(&token), Some(session));
+        assert_eq!(sessions.check(&token).as_ref(), Some(&session));
         assert_eq!((session.user.as_str(), session.account), ("ann", AccountId(3)));
         let (old, _) = sessions.issue("ann", AccountId(3), Timestamp(now().0 - 61_000_000)).unwrap();
         assert_eq!(sessions.check(&old), None);
@@ -193,10 +198,23 @@ mod tests {
             ("another secret", forge(hs256, &good, &[1; 32])),
             ("empty secret", forge(hs256, &good, b"")),
             ("changed account", swapped),
-            ("expired", forge(hs256, &good.replace(&format!("{}}}", seconds + 60), &format!("{}}}", seconds - 1)), &SECRET)),
+            (
+                "expired",
+                forge(
+                    hs256,
+                    &good.replace(&format!("{}}}", seconds + 60), &format!("{}}}", seconds - 1)),
+                    &SECRET,
+                ),
+            ),
             ("no exp", forge(hs256, r#"{"iss":"hoga","sub":"ann","acc":3,"iat":1}"#, &SECRET)),
-            ("exp as text", forge(hs256, r#"{"iss":"hoga","sub":"ann","acc":3,"iat":1,"exp":"99999999999"}"#, &SECRET)),
-            ("not before", forge(hs256, &good.replace('{', &format!(r#"{{"nbf":{},"#, seconds + 1000)), &SECRET)),
+            (
+                "exp as text",
+                forge(hs256, r#"{"iss":"hoga","sub":"ann","acc":3,"iat":1,"exp":"99999999999"}"#, &SECRET),
+            ),
+            (
+                "not before",
+                forge(hs256, &good.replace('{', &format!(r#"{{"nbf":{},"#, seconds + 1000)), &SECRET),
+            ),
             ("malformed nbf", forge(hs256, &good.replace('{', r#"{"nbf":"x","#), &SECRET)),
             ("another issuer", forge(hs256, &good.replace("hoga", "toga"), &SECRET)),
             ("no user", forge(hs256, &good.replace(r#""sub":"ann","#, ""), &SECRET)),

@@ -57,7 +57,10 @@ pub(crate) fn upgrade(peer: Arc<Peer>, mut request: Request<Incoming>) -> Answer
             }
             Purpose::Streams(target) => {
                 let hub = peer.app.hub().clone();
-                run(peer, on_upgrade, ws::Config::default(), move |out| streams::Session::open(hub, target, out)).await;
+                run(peer, on_upgrade, ws::Config::default(), move |out| {
+                    streams::Session::open(hub, target, out)
+                })
+                .await;
             }
         }
     });
@@ -115,7 +118,9 @@ fn origin_allowed(headers: &HeaderMap, allowed: &[String]) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let Ok(origin) = origin.to_str() else { return false };
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let own = origin.split_once("://").is_some_and(|(_, rest)| host.is_some_and(|host| rest.eq_ignore_ascii_case(host)));
+    let own = origin
+        .split_once("://")
+        .is_some_and(|(_, rest)| host.is_some_and(|host| rest.eq_ignore_ascii_case(host)));
     own || allowed.iter().any(|other| other.eq_ignore_ascii_case(origin))
 }
 

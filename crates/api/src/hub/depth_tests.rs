@@ -1,13 +1,16 @@
 use std::collections::BTreeMap;
 
-use hoga_core::event::{Event, Level};
-use hoga_core::exchange::Depth;
-use hoga_core::money::{Price, Qty};
-use hoga_core::order::Side;
+use hoga_core::command::{Body, Command, RULES_VERSION};
+use hoga_core::event::{Event, EventRecord, Level};
+use hoga_core::exchange::{Depth, Exchange};
+use hoga_core::ids::{AssetId, ClientId, OrderId};
+use hoga_core::money::{Amount, Price, Qty};
+use hoga_core::order::{NewOrder, OrderRef, OrderType, Side, StpMode, TimeInForce};
+use hoga_engine::Subscriber;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::tests::{BTC, Rig, read, units};
+use super::tests::{BTC, Rig, instrument, read, units};
 use super::*;
 use crate::ws::testing::Listener;
 
@@ -184,4 +187,84 @@ proptest! {
             }
         }
     }
+}
+
+/// Against the real exchange: the hub starts in the middle of its life and then has the same book, the same last trade and its own trades.
+#[test]
+fn the_hub_shows_what_the_exchange_holds() {
+    let mut exchange = Exchange::new();
+    let mut events = Vec::new();
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    };
+    let mut apply = |exchange: &mut Exchange, body: Body| -> Vec<EventRecord> {
+        let seq = exchange.position().next();
+        let time = Timestamp(1_796_040_000_000_000 + seq.0 as i64 * 10_000);
+        events.clear();
+        let _ = exchange
+            .apply(&Command { seq, time, rules: RULES_VERSION, deadline: Timestamp(0), body }, &mut events);
+        events.clone()
+    };
+    let name = |text| Name::new(text).unwrap();
+    for (id, text) in [(0, "USDT"), (1, "BTC")] {
+        apply(&mut exchange, Body::AddAsset { id: AssetId(id), name: name(text) });
+    }
+    apply(&mut exchange, Body::SetInstrument(instrument(BTC, "BTCUSDT")));
+    for account in 1..=3 {
+        apply(&mut exchange, Body::CreateAccount);
+        for asset in [AssetId(0), AssetId(1)] {
+            let amount = Amount(units("1000000"));
+            let reference = ClientId::new(&format!("funds-{asset}")).unwrap();
+            apply(&mut exchange, Body::Deposit { account: AccountId(account), asset, amount, reference });
+        }
+    }
+    let (hub, mut feed) = Hub::start(HubConfig { queue: 256 }).unwrap();
+    let mut trades_told = 0;
+    for step in 0..4000 {
+        if step == 1000 {
+            feed.on_start(&exchange);
+        }
+        let account = AccountId(1 + random(3) as u32);
+        let body = if random(4) == 0 {
+            let order = OrderRef::Id(OrderId(random(step + 1)));
+            Body::Cancel { account, market: BTC, order, cancel_id: ClientId::NONE }
+        } else {
+            Body::Place(NewOrder {
+                account,
+                market: BTC,
+                side: if random(2) == 0 { Side::Buy } else { Side::Sell },
+                order_type: OrderType::Limit,
+                tif: TimeInForce::Gtc,
+                price: Price(units("100") + random(40) as i64 * units("0.01")),
+                stop_price: Price::ZERO,
+                qty: Qty(units("0.1") * (1 + random(20) as i64)),
+                quote_qty: Amount::ZERO,
+                iceberg_qty: Qty::ZERO,
+                trailing_delta: 0,
+                stp: StpMode::None,
+                client_id: ClientId::new(&format!("o{step}")).unwrap(),
+            })
+        };
+        let events = apply(&mut exchange, body);
+        if step >= 1000 {
+            trades_told += events.iter().filter(|record| matches!(record.event, Event::Trade(_))).count();
+            feed.on_events(&events);
+        }
+    }
+    hub.prime(vec![]);
+    assert!(trades_told > 500, "{trades_told}");
+    for limit in [1, 7, 5000] {
+        assert_eq!(hub.depth(BTC, limit), Some(exchange.depth(BTC, limit)));
+    }
+    assert_eq!(hub.taken(), exchange.position());
+    assert_eq!(hub.last_price(BTC), exchange.last_trade(BTC));
+    assert_eq!(hub.trades(BTC, 5000).len(), trades_told.min(TRADES_KEPT));
+    let now = exchange.time();
+    assert_eq!(hub.ticker(BTC, now).unwrap().trades as usize, trades_told);
+    assert_eq!(hub.open_candle(BTC, Interval::W1, now).unwrap().trades as usize, trades_told);
+    hub.shutdown();
 }

@@ -35,7 +35,7 @@ pub(super) struct Rig {
 pub(super) const BTC: MarketId = MarketId(0);
 const ETH: MarketId = MarketId(1);
 
-fn instrument(id: MarketId, symbol: &str) -> Instrument {
+pub(super) fn instrument(id: MarketId, symbol: &str) -> Instrument {
     Instrument {
         id,
         symbol: Name::new(symbol).unwrap(),

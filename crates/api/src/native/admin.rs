@@ -38,7 +38,8 @@ pub(super) async fn account(call: &Call<'_>) -> Result<Reply, ApiError> {
             _ => return Err(ApiError::not_valid("deposits")),
         };
         let asset = catalog.find_asset(asset).ok_or_else(|| ApiError::not_valid("deposits"))?;
-        let amount = Amount::parse(&amount).ok().filter(|a| a.0 > 0).ok_or_else(|| ApiError::not_valid("deposits"))?;
+        let amount =
+            Amount::parse(&amount).ok().filter(|a| a.0 > 0).ok_or_else(|| ApiError::not_valid("deposits"))?;
         amounts.push((asset, amount));
     }
     let account = users::new_account(app).await?;
@@ -110,8 +111,11 @@ pub(super) async fn audit(call: &Call<'_>) -> Result<Reply, ApiError> {
 pub(super) async fn digest(call: &Call<'_>) -> Result<Reply, ApiError> {
     call.params.all_read()?;
     let (seq, digest, chain) =
-        ask(call.peer.app.engine(), |exchange| (exchange.position(), exchange.digest(), exchange.chain())).await?;
-    Ok(super::json(&json!({ "seq": seq.0, "digest": format!("{digest:032x}"), "chain": format!("{chain:016x}") })))
+        ask(call.peer.app.engine(), |exchange| (exchange.position(), exchange.digest(), exchange.chain()))
+            .await?;
+    Ok(super::json(
+        &json!({ "seq": seq.0, "digest": format!("{digest:032x}"), "chain": format!("{chain:016x}") }),
+    ))
 }
 
 /// `POST /api/v1/admin/markets/state`.
@@ -119,7 +123,8 @@ pub(super) async fn market_state(call: &Call<'_>) -> Result<Reply, ApiError> {
     let app = &call.peer.app;
     let catalog = app.catalog();
     let instrument = orders::market(&call.params, &catalog)?;
-    let state = TradingState::parse(call.params.mandatory("state")?).ok_or_else(|| ApiError::not_valid("state"))?;
+    let state =
+        TradingState::parse(call.params.mandatory("state")?).ok_or_else(|| ApiError::not_valid("state"))?;
     call.params.all_read()?;
     let outcome =
         execute(app.engine(), Body::SetState { market: instrument.id, state }, Timestamp(0)).await?;

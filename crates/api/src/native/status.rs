@@ -14,7 +14,9 @@ use crate::routes;
 pub(super) fn health(call: &Call<'_>) -> Reply {
     match call.peer.app.engine().fault() {
         None => super::json(&json!({ "status": "ok" })),
-        Some(fault) => super::json(&json!({ "status": "fault", "fault": fault.to_string() })).with_status(503),
+        Some(fault) => {
+            super::json(&json!({ "status": "fault", "fault": fault.to_string() })).with_status(503)
+        }
     }
 }
 
@@ -89,13 +91,25 @@ pub(super) fn metrics(call: &Call<'_>) -> Reply {
     let c = app.connections();
     let n = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed) as f64;
     let plain = |value: f64| vec![(String::new(), value)];
-    family(&mut out, "hoga_connections_open", "gauge", "Open connections.", &plain(c.open.load(Ordering::Relaxed) as f64));
+    family(
+        &mut out,
+        "hoga_connections_open",
+        "gauge",
+        "Open connections.",
+        &plain(c.open.load(Ordering::Relaxed) as f64),
+    );
     family(&mut out, "hoga_connections_total", "counter", "Connections taken.", &plain(n(&c.accepted)));
     let refused = [
         ("{why=\"total\"}".to_owned(), n(&c.refused_total)),
         ("{why=\"address\"}".to_owned(), n(&c.refused_address)),
     ];
-    family(&mut out, "hoga_connections_refused_total", "counter", "Connections closed at once, by bound.", &refused);
+    family(
+        &mut out,
+        "hoga_connections_refused_total",
+        "counter",
+        "Connections closed at once, by bound.",
+        &refused,
+    );
     let h = app.hub().counters();
     for (name, help, value) in [
         ("hoga_hub_events_total", "Events folded by the market-data hub.", &h.events),
@@ -112,7 +126,13 @@ pub(super) fn metrics(call: &Call<'_>) -> Reply {
         "Time spent telling subscribers.",
         &plain(n(&h.fanout_micros) / 1e6),
     );
-    family(&mut out, "hoga_stream_clients", "gauge", "Clients of market streams.", &plain(app.hub().client_count() as f64));
+    family(
+        &mut out,
+        "hoga_stream_clients",
+        "gauge",
+        "Clients of market streams.",
+        &plain(app.hub().client_count() as f64),
+    );
     app.metrics.write(&mut out);
     Reply::text("text/plain; version=0.0.4", out)
 }
@@ -130,7 +150,13 @@ fn engine(out: &mut String, call: &Call<'_>) {
         ("acked", p.acked.seq().0),
         ("applied", p.applied.seq().0),
     ];
-    family(out, "hoga_engine_position", "counter", "Last command past a stage.", &labelled("stage", &positions));
+    family(
+        out,
+        "hoga_engine_position",
+        "counter",
+        "Last command past a stage.",
+        &labelled("stage", &positions),
+    );
     let depths = [
         ("inbound", m.inbound_depth),
         ("journal", m.journal_depth),
@@ -148,7 +174,11 @@ fn engine(out: &mut String, call: &Call<'_>) {
         ("hoga_journal_syncs_total", "Syncs of the journal.", m.syncs),
         ("hoga_journal_bytes_total", "Bytes of journal records.", m.journal_bytes),
         ("hoga_event_log_messages_total", "Messages appended to the event log.", m.messages),
-        ("hoga_engine_chain_checks_total", "Times the replica's chain equalled the matcher's.", m.chain_checks),
+        (
+            "hoga_engine_chain_checks_total",
+            "Times the replica's chain equalled the matcher's.",
+            m.chain_checks,
+        ),
         ("hoga_snapshots_total", "Snapshots written.", m.snapshots),
     ] {
         family(out, name, "counter", help, &[(String::new(), value as f64)]);
@@ -158,7 +188,13 @@ fn engine(out: &mut String, call: &Call<'_>) {
         "# HELP hoga_engine_delay_seconds Delay from hand-over to a stage.\n# TYPE hoga_engine_delay_seconds summary"
     );
     for stage in &m.stages {
-        for (quantile, nanos) in [("0.5", stage.p50), ("0.9", stage.p90), ("0.99", stage.p99), ("0.999", stage.p999), ("1", stage.max)] {
+        for (quantile, nanos) in [
+            ("0.5", stage.p50),
+            ("0.9", stage.p90),
+            ("0.99", stage.p99),
+            ("0.999", stage.p999),
+            ("1", stage.max),
+        ] {
             let _ = writeln!(
                 out,
                 "hoga_engine_delay_seconds{{stage=\"{}\",quantile=\"{quantile}\"}} {}",
@@ -166,7 +202,12 @@ fn engine(out: &mut String, call: &Call<'_>) {
                 nanos as f64 / 1e9
             );
         }
-        let _ = writeln!(out, "hoga_engine_delay_seconds_sum{{stage=\"{}\"}} {}", stage.stage, stage.sum as f64 / 1e9);
+        let _ = writeln!(
+            out,
+            "hoga_engine_delay_seconds_sum{{stage=\"{}\"}} {}",
+            stage.stage,
+            stage.sum as f64 / 1e9
+        );
         let _ = writeln!(out, "hoga_engine_delay_seconds_count{{stage=\"{}\"}} {}", stage.stage, stage.count);
     }
 }
@@ -177,11 +218,31 @@ fn groups(out: &mut String, call: &Call<'_>) {
         groups.iter().map(|g| (format!("{{group=\"{}\"}}", g.group.as_str()), value(g))).collect()
     };
     for (name, kind, help, samples) in [
-        ("hoga_consumer_running", "gauge", "Whether the group runs.", of(&|g| f64::from(u8::from(g.running)))),
+        (
+            "hoga_consumer_running",
+            "gauge",
+            "Whether the group runs.",
+            of(&|g| f64::from(u8::from(g.running))),
+        ),
         ("hoga_consumer_lag_records", "gauge", "Messages not yet consumed.", of(&|g| g.lag as f64)),
-        ("hoga_consumer_lag_seconds", "gauge", "Age of the oldest message not yet consumed.", of(&|g| g.lag_time.as_secs_f64())),
-        ("hoga_consumer_produced_per_second", "gauge", "Messages appended a second.", of(&|g| g.produced_per_second)),
-        ("hoga_consumer_consumed_per_second", "gauge", "Messages consumed a second.", of(&|g| g.consumed_per_second)),
+        (
+            "hoga_consumer_lag_seconds",
+            "gauge",
+            "Age of the oldest message not yet consumed.",
+            of(&|g| g.lag_time.as_secs_f64()),
+        ),
+        (
+            "hoga_consumer_produced_per_second",
+            "gauge",
+            "Messages appended a second.",
+            of(&|g| g.produced_per_second),
+        ),
+        (
+            "hoga_consumer_consumed_per_second",
+            "gauge",
+            "Messages consumed a second.",
+            of(&|g| g.consumed_per_second),
+        ),
         (
             "hoga_consumer_drain_seconds",
             "gauge",
@@ -189,7 +250,12 @@ fn groups(out: &mut String, call: &Call<'_>) {
             of(&|g| g.drain.map_or(f64::INFINITY, |d| d.as_secs_f64())),
         ),
         ("hoga_consumer_messages_total", "counter", "Messages consumed.", of(&|g| g.messages as f64)),
-        ("hoga_consumer_dead_letters_total", "counter", "Messages that could not be used.", of(&|g| g.dead_letters as f64)),
+        (
+            "hoga_consumer_dead_letters_total",
+            "counter",
+            "Messages that could not be used.",
+            of(&|g| g.dead_letters as f64),
+        ),
     ] {
         family(out, name, kind, help, &samples);
     }

@@ -50,18 +50,23 @@ pub(super) async fn sign_up(call: &Call<'_>) -> Result<Reply, ApiError> {
     }
     let (name, password) = name_and_password(call)?;
     if !PASSWORD_BYTES.contains(&password.len()) {
-        return Err(ApiError::new(-1130, "Data sent for parameter 'password' is not valid: use 8 to 256 bytes."));
+        return Err(ApiError::new(
+            -1130,
+            "Data sent for parameter 'password' is not valid: use 8 to 256 bytes.",
+        ));
     }
-    let taken = || ApiError::new(-1130, "Data sent for parameter 'name' is not valid: it is taken.").with_status(409);
+    let taken =
+        || ApiError::new(-1130, "Data sent for parameter 'name' is not valid: it is taken.").with_status(409);
     let identity = app.identity().clone();
     let lookup = name.clone();
     let exists = blocking(move || identity.user(&lookup)).await?.map_err(|e| ApiError::internal(&e))?;
     if exists.is_some() {
         return Err(taken());
     }
-    let hash = hashing(app, move || Argon2::default().hash_password(password.as_bytes()).map(|h| h.to_string()))
-        .await?
-        .map_err(|error| ApiError::internal(&error))?;
+    let hash =
+        hashing(app, move || Argon2::default().hash_password(password.as_bytes()).map(|h| h.to_string()))
+            .await?
+            .map_err(|error| ApiError::internal(&error))?;
     // The account first: a user without one could do nothing, an account without a user harms nobody.
     let account = new_account(app).await?;
     let user = User { name: name.clone(), password: hash, account, created: call.now };
@@ -101,13 +106,18 @@ pub(super) async fn log_in(call: &Call<'_>) -> Result<Reply, ApiError> {
     .map_err(|error| ApiError::internal(&error))?;
     let wrong = || ApiError::new(-1002, "Wrong name or password.");
     let user = checked.ok_or_else(wrong)?;
-    let (token, session) =
-        app.sessions().issue(&user.name, user.account, call.now).map_err(|error| ApiError::internal(&error))?;
-    Ok(super::json(&json!({ "token": token, "expires": session.expires * 1000, "account": session.account.0 })))
+    let (token, session) = app
+        .sessions()
+        .issue(&user.name, user.account, call.now)
+        .map_err(|error| ApiError::internal(&error))?;
+    Ok(super::json(
+        &json!({ "token": token, "expires": session.expires * 1000, "account": session.account.0 }),
+    ))
 }
 
 /// A hash of a password that nobody has, with the parameters of ours.
-const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5bm9ibw$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+const NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5bm9ib2R5bm9ibw$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 #[cfg(test)]
 mod tests {

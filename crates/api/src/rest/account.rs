@@ -119,7 +119,11 @@ pub(super) async fn my_trades(call: &Call<'_>) -> Result<Reply, ApiError> {
     let mut out = Vec::with_capacity(512);
     out.push(b'[');
     for (i, fill) in fills.iter().enumerate() {
-        render::plain(&mut out, if i == 0 { "{\"symbol\":" } else { ",{\"symbol\":" }, instrument.symbol.as_str());
+        render::plain(
+            &mut out,
+            if i == 0 { "{\"symbol\":" } else { ",{\"symbol\":" },
+            instrument.symbol.as_str(),
+        );
         render::int(&mut out, ",\"id\":", fill.trade.0);
         render::int(&mut out, ",\"orderId\":", fill.order.0);
         render::units(&mut out, ",\"orderListId\":-1,\"price\":", fill.price.0);
@@ -144,6 +148,27 @@ pub(super) fn order_limits(call: &Call<'_>) -> Result<Reply, ApiError> {
     let counts = limits.orders(&limits.account(principal.account, call.now), call.now);
     let mut out = vec![b'['];
     limits.write_orders(&mut out, Some(counts));
+    out.push(b']');
+    Ok(Reply::json(out))
+}
+
+/// `GET /sapi/v1/asset/tradeFee`.
+pub(super) fn trade_fees(call: &Call<'_>) -> Result<Reply, ApiError> {
+    call.principal()?;
+    let catalog = call.peer.app.catalog();
+    let only = match call.params.optional_symbol()? {
+        Some(symbol) => Some(catalog.find(symbol).ok_or_else(ApiError::bad_symbol)?.id),
+        None => None,
+    };
+    call.params.all_read()?;
+    let mut out = vec![b'['];
+    for instrument in catalog.instruments().iter().filter(|i| only.is_none_or(|only| only == i.id)) {
+        let begin = if out.len() == 1 { "{\"symbol\":" } else { ",{\"symbol\":" };
+        render::plain(&mut out, begin, instrument.symbol.as_str());
+        render::rate(&mut out, ",\"makerCommission\":", instrument.maker_fee_ppm);
+        render::rate(&mut out, ",\"takerCommission\":", instrument.taker_fee_ppm);
+        out.push(b'}');
+    }
     out.push(b']');
     Ok(Reply::json(out))
 }

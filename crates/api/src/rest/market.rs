@@ -51,7 +51,9 @@ impl Selection {
                 Ok((Selection::One(Box::new(instrument)), true))
             }
             (None, Some(list)) => {
-                let illegal = |_| ApiError::illegal("symbols", "^\\[(\"[A-Z0-9-_.]{1,20}\"(,\"[A-Z0-9-_.]{1,20}\")*)?\\]$");
+                let illegal = |_| {
+                    ApiError::illegal("symbols", "^\\[(\"[A-Z0-9-_.]{1,20}\"(,\"[A-Z0-9-_.]{1,20}\")*)?\\]$")
+                };
                 let names = string_array(list, MAX_SYMBOLS).map_err(illegal)?;
                 let mut found: Vec<Instrument> = Vec::with_capacity(names.len());
                 for name in &names {
@@ -114,7 +116,8 @@ fn status_filter(params: &Params<'_>) -> Result<Option<TradingState>, ApiError> 
 pub(super) fn exchange_info(call: &Call<'_>) -> Result<Reply, ApiError> {
     let app = &call.peer.app;
     let catalog = app.catalog();
-    let out = write_exchange_info(&call.params, &catalog, app.limits(), app.default_stp().as_str(), call.now)?;
+    let out =
+        write_exchange_info(&call.params, &catalog, app.limits(), app.default_stp().as_str(), call.now)?;
     call.params.all_read()?;
     Ok(Reply::json(out))
 }
@@ -165,7 +168,10 @@ pub(super) async fn depth(call: &Call<'_>) -> Result<Reply, ApiError> {
 }
 
 /// Market, levels, and the weight above the route's base.
-pub(crate) fn depth_params(params: &Params<'_>, catalog: &Catalog) -> Result<(MarketId, usize, u32), ApiError> {
+pub(crate) fn depth_params(
+    params: &Params<'_>,
+    catalog: &Catalog,
+) -> Result<(MarketId, usize, u32), ApiError> {
     let instrument = orders::market(params, catalog)?;
     if status_filter(params)?.is_some_and(|status| status != instrument.state) {
         return Err(status_mismatch());
@@ -240,7 +246,8 @@ pub(super) async fn agg_trades(call: &Call<'_>) -> Result<Reply, ApiError> {
         return Err(ApiError::bad_combination());
     }
     let query = TradeQuery { from_id, start, end, limit };
-    let trades = read(&call.peer.app, Group::Market, move |s| s.market().aggregate_trades(market, &query)).await?;
+    let trades =
+        read(&call.peer.app, Group::Market, move |s| s.market().aggregate_trades(market, &query)).await?;
     let mut out = Vec::with_capacity(2 + trades.len() * 140);
     out.push(b'[');
     for (i, trade) in trades.iter().enumerate() {
@@ -264,14 +271,19 @@ pub(super) async fn klines(call: &Call<'_>) -> Result<Reply, ApiError> {
         .ok_or_else(|| ApiError::new(-1120, "Invalid interval."))?;
     let (start, end) = bounds(&call.params)?;
     let limit = call.params.limit(500, 1000)?;
-    if call.params.optional("timeZone")?.is_some_and(|zone| !matches!(zone, "0" | "00:00" | "+00:00" | "-00:00" | "0:00")) {
+    if call
+        .params
+        .optional("timeZone")?
+        .is_some_and(|zone| !matches!(zone, "0" | "00:00" | "+00:00" | "-00:00" | "0:00"))
+    {
         return Err(ApiError::not_valid("timeZone"));
     }
     call.params.all_read()?;
     let query = CandleQuery { start, end, limit };
     let now = call.now;
     let candles =
-        read(&call.peer.app, Group::Market, move |s| s.market().candles(market, interval, &query, now)).await?;
+        read(&call.peer.app, Group::Market, move |s| s.market().candles(market, interval, &query, now))
+            .await?;
     let mut out = Vec::with_capacity(2 + candles.len() * 200);
     out.push(b'[');
     for (i, candle) in candles.iter().enumerate() {
@@ -315,7 +327,8 @@ pub(super) async fn avg_price(call: &Call<'_>) -> Result<Reply, ApiError> {
     let now = call.now;
     let query = CandleQuery { start: Some(Timestamp(now.0 - 5 * MINUTE)), end: None, limit: 10 };
     let candles =
-        read(&call.peer.app, Group::Market, move |s| s.market().candles(market, Interval::M1, &query, now)).await?;
+        read(&call.peer.app, Group::Market, move |s| s.market().candles(market, Interval::M1, &query, now))
+            .await?;
     let (mut base, mut quote) = (0_i64, 0_i64);
     for candle in &candles {
         base = base.saturating_add(candle.volume.0);
@@ -540,7 +553,15 @@ async fn window_values(
     .await?;
     let traded = candles.iter().filter(|c| c.trades > 0).copied().reduce(|a, b| a.merge(&b));
     let last = candles.last().map_or(Price::ZERO, |c| c.close);
-    let mut v = TickerValues { open: last, high: last, low: last, last, open_time: open, close_time: now, ..TickerValues::default() };
+    let mut v = TickerValues {
+        open: last,
+        high: last,
+        low: last,
+        last,
+        open_time: open,
+        close_time: now,
+        ..TickerValues::default()
+    };
     if let Some(c) = traded {
         v.open = c.open;
         v.high = c.high;
@@ -591,9 +612,12 @@ mod tests {
             assert_eq!(window_minutes(text), minutes, "{text}");
         }
         // Case B14: from 40 to 7.
-        for (change, open, result, text) in
-            [(-33, 40, -82_500, "\"-82.500\""), (1, 3, 33_333, "\"33.333\""), (0, 5, 0, "\"0.000\""), (1, 0, 0, "\"0.000\"")]
-        {
+        for (change, open, result, text) in [
+            (-33, 40, -82_500, "\"-82.500\""),
+            (1, 3, 33_333, "\"33.333\""),
+            (0, 5, 0, "\"0.000\""),
+            (1, 0, 0, "\"0.000\""),
+        ] {
             assert_eq!(thousandths(change, open), result);
             let mut out = Vec::new();
             percent(&mut out, "", result);

@@ -1,4 +1,4 @@
-//! `/api/v3`: Binance's Spot endpoints.
+//! `/api/v3`: Binance's Spot endpoints, and the few beside them that clients ask for while they start.
 
 mod account;
 mod market;
@@ -42,6 +42,11 @@ pub(crate) async fn run(call: &Call<'_>) -> Result<Reply, ApiError> {
         Route::Account => account::account(call).await,
         Route::MyTrades => account::my_trades(call).await,
         Route::OrderLimits => account::order_limits(call),
+        Route::TradeFees => account::trade_fees(call),
+        Route::SystemStatus => Ok(Reply::json(br#"{"status":0,"msg":"normal"}"#.to_vec())),
+        // ccxt asks for these while it loads markets, unless it is told not to; an empty answer lets it go on.
+        Route::CoinInfo | Route::MarginPairs | Route::IsolatedPairs => Ok(Reply::json(b"[]".to_vec())),
+        Route::LinearInfo | Route::InverseInfo => Ok(Reply::json(br#"{"symbols":[]}"#.to_vec())),
         _ => Err(ApiError::new(-1020, "This operation is not supported.")),
     }
 }

@@ -76,7 +76,11 @@ pub(super) async fn cancel_order(call: &Call<'_>) -> Result<Reply, ApiError> {
 }
 
 /// Checks what a cancel demands, then cancels. Between the two the order may change; then the engine's answer is the one that counts.
-pub(crate) async fn cancelled(app: &App, principal: &Principal, cancel: &Cancel) -> Result<Outcome, ApiError> {
+pub(crate) async fn cancelled(
+    app: &App,
+    principal: &Principal,
+    cancel: &Cancel,
+) -> Result<Outcome, ApiError> {
     check_demands(app, principal.account, cancel).await?;
     let body = Body::Cancel {
         account: principal.account,
@@ -118,7 +122,11 @@ pub(super) async fn cancel_all(call: &Call<'_>) -> Result<Reply, ApiError> {
 }
 
 /// Cancels all open orders of a market; -2011 when there are none, as Binance says.
-pub(crate) async fn all_cancelled(app: &App, principal: &Principal, market: MarketId) -> Result<Vec<u8>, ApiError> {
+pub(crate) async fn all_cancelled(
+    app: &App,
+    principal: &Principal,
+    market: MarketId,
+) -> Result<Vec<u8>, ApiError> {
     let body = Body::CancelAll { account: principal.account, market: Some(market) };
     let outcome = execute(app.engine(), body, principal.deadline).await?;
     outcome.result.map_err(|reason| ApiError::from_reject(reason, true))?;
@@ -151,7 +159,11 @@ pub(crate) struct Replace {
 
 impl Replace {
     /// Reads the parameters.
-    pub fn read(params: &crate::params::Params<'_>, app: &App, principal: &Principal) -> Result<Replace, ApiError> {
+    pub fn read(
+        params: &crate::params::Params<'_>,
+        app: &App,
+        principal: &Principal,
+    ) -> Result<Replace, ApiError> {
         let catalog = app.catalog();
         let place = orders::place(params, &catalog, principal.account, app.default_stp())?;
         let stop_on_failure = match params.mandatory("cancelReplaceMode")? {

@@ -8,6 +8,7 @@ use hoga_core::instrument::{Instrument, TradingState};
 use hoga_core::money::{Amount, Price, Qty};
 use hoga_core::order::Side;
 use hoga_engine::Subscriber;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::io::duplex;
 
@@ -318,4 +319,68 @@ async fn a_client_subscribes_reads_and_is_told_of_the_end() {
     peer.send(Opcode::Close, &1001_u16.to_be_bytes()).await;
     drop(peer);
     assert_eq!(task.await.unwrap().ending, ws::Ending::ByServer);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever a client writes, it gets one answer in JSON, and the session stays usable.
+    #[test]
+    fn any_text_gets_one_answer(
+        texts in prop::collection::vec(
+            prop_oneof!["\\PC{0,80}", "[\\[\\]{}\",:a-zA-Z0-9@!_ ]{0,120}", request_like()], 1..20
+        ),
+    ) {
+        let rig = Rig::new();
+        let mut listener = Listener::new();
+        let mut session = open(&rig, &listener, "/ws");
+        for text in texts {
+            let answer: Value = serde_json::from_str(&ask(&mut session, &mut listener, &text)).unwrap();
+            prop_assert!(answer.get("result").is_some() != answer.get("error").is_some(), "{} -> {}", text, answer);
+        }
+        let list = ask(&mut session, &mut listener, r#"{"method":"LIST_SUBSCRIPTIONS","id":0}"#);
+        let streams = serde_json::from_str::<Value>(&list).unwrap()["result"].as_array().unwrap().len();
+        prop_assert_eq!(streams, session.streams.len());
+    }
+
+    #[test]
+    fn any_name_and_address_is_read_without_a_panic(name in "\\PC{0,60}", path in "/(ws|stream)[/@!%a-zA-Z0-9]{0,40}", query in "\\PC{0,60}") {
+        let rig = Rig::new();
+        let _ = parse_name(&name);
+        if let Some(Ok(target)) = target(&path, Some(&query), &rig.hub) {
+            // What was understood can be subscribed to.
+            let listener = Listener::new();
+            let count = target.streams.len();
+            prop_assert_eq!(Session::open(rig.hub.clone(), target, listener.out.clone()).streams.len(), count);
+        }
+    }
+}
+
+/// Requests of the right form with values of any kind.
+fn request_like() -> impl Strategy<Value = String> {
+    let method = prop::sample::select(vec![
+        "SUBSCRIBE",
+        "UNSUBSCRIBE",
+        "LIST_SUBSCRIPTIONS",
+        "SET_PROPERTY",
+        "GET_PROPERTY",
+        "X",
+    ]);
+    let value = prop::sample::select(vec![
+        "\"btcusdt@trade\"",
+        "\"btcusdt@depth\"",
+        "\"!ticker@arr\"",
+        "\"combined\"",
+        "true",
+        "false",
+        "1",
+        "null",
+        "{}",
+        "[[]]",
+        "\"\\u0000\"",
+    ]);
+    let id = prop::sample::select(vec!["1", "\"a\"", "null", "-1", "1e3", "[]", "18446744073709551615"]);
+    (method, prop::collection::vec(value, 0..4), id).prop_map(|(method, values, id)| {
+        format!("{{\"method\":\"{method}\",\"params\":[{}],\"id\":{id}}}", values.join(","))
+    })
 }

@@ -106,7 +106,13 @@ impl WsApi {
     }
 
     /// Answers, or sees to it that an answer will come; an error is answered by the caller.
-    fn method(&mut self, id: &Id, method: &str, params: Params<'_>, with_limits: bool) -> Result<(), ApiError> {
+    fn method(
+        &mut self,
+        id: &Id,
+        method: &str,
+        params: Params<'_>,
+        with_limits: bool,
+    ) -> Result<(), ApiError> {
         let now = self.peer().app.now();
         let method = method.strip_prefix("v3/").unwrap_or(method);
         let weight = match method {
@@ -235,7 +241,8 @@ impl WsApi {
         }
         let key = self.peer().app.key(key).ok_or_else(ApiError::bad_key)?;
         let good = SCRATCH.with_borrow_mut(|payload| {
-            let mut sorted: [(&str, &str); crate::params::MAX_PARAMETERS] = [("", ""); crate::params::MAX_PARAMETERS];
+            let mut sorted: [(&str, &str); crate::params::MAX_PARAMETERS] =
+                [("", ""); crate::params::MAX_PARAMETERS];
             let mut count = 0;
             for pair in params.iter().filter(|(name, _)| *name != "signature") {
                 sorted[count] = pair;
@@ -269,7 +276,13 @@ impl WsApi {
         }
     }
 
-    fn place(&mut self, id: &Id, params: &Params<'_>, with_limits: bool, now: Timestamp) -> Result<(), ApiError> {
+    fn place(
+        &mut self,
+        id: &Id,
+        params: &Params<'_>,
+        with_limits: bool,
+        now: Timestamp,
+    ) -> Result<(), ApiError> {
         let principal = self.principal(params, now)?;
         self.catalog = self.peer().app.catalog();
         let place = orders::place(params, &self.catalog, principal.account, self.peer().app.default_stp())?;
@@ -280,7 +293,13 @@ impl WsApi {
         self.submit(entry, Body::Place(place.order), principal.deadline)
     }
 
-    fn cancel(&mut self, id: &Id, params: Params<'_>, with_limits: bool, now: Timestamp) -> Result<(), ApiError> {
+    fn cancel(
+        &mut self,
+        id: &Id,
+        params: Params<'_>,
+        with_limits: bool,
+        now: Timestamp,
+    ) -> Result<(), ApiError> {
         let principal = self.principal(&params, now)?;
         self.catalog = self.peer().app.catalog();
         let cancel = orders::cancel(&params, &self.catalog, CancelNames::CANCEL)?;
@@ -310,7 +329,13 @@ impl WsApi {
         })
     }
 
-    fn logon(&mut self, id: &Id, params: &Params<'_>, with_limits: bool, now: Timestamp) -> Result<(), ApiError> {
+    fn logon(
+        &mut self,
+        id: &Id,
+        params: &Params<'_>,
+        with_limits: bool,
+        now: Timestamp,
+    ) -> Result<(), ApiError> {
         let key = params.mandatory("apiKey")?;
         Timing::read(params)?.check(now)?;
         let key = self.signed(params, key)?;
@@ -325,8 +350,15 @@ impl WsApi {
     }
 
     /// An extension of Hoga: the console's login takes the place of a key.
-    fn token(&mut self, id: &Id, params: &Params<'_>, with_limits: bool, now: Timestamp) -> Result<(), ApiError> {
-        let session = self.peer().app.sessions().check(params.mandatory("token")?).ok_or_else(ApiError::bad_key)?;
+    fn token(
+        &mut self,
+        id: &Id,
+        params: &Params<'_>,
+        with_limits: bool,
+        now: Timestamp,
+    ) -> Result<(), ApiError> {
+        let session =
+            self.peer().app.sessions().check(params.mandatory("token")?).ok_or_else(ApiError::bad_key)?;
         params.all_read()?;
         self.login = Some(Login::Token { session, since: now });
         self.status(id, with_limits, now);

@@ -123,7 +123,13 @@ impl Shared {
     }
 
     /// Answers with a result.
-    pub fn answer(&self, id: &Id, with_limits: bool, used: Option<&OrderUse>, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn answer(
+        &self,
+        id: &Id,
+        with_limits: bool,
+        used: Option<&OrderUse>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         let now = if with_limits { self.peer.app.now() } else { Timestamp(0) };
         self.send(|out| {
             put(out, "{\"id\":");

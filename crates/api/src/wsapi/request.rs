@@ -50,7 +50,15 @@ impl<'a> Request<'a> {
         let echo = match id {
             // Text, a number or null; never an array or object.
             Some(id) if id.len() <= MAX_ID && !id.starts_with(['{', '[', 't', 'f']) => Id::new(id),
-            Some(_) => return Err((null(), ApiError::new(-1100, "Illegal characters found in parameter 'id'; legal range is '^[a-zA-Z0-9-_]{1,36}$'."))),
+            Some(_) => {
+                return Err((
+                    null(),
+                    ApiError::new(
+                        -1100,
+                        "Illegal characters found in parameter 'id'; legal range is '^[a-zA-Z0-9-_]{1,36}$'.",
+                    ),
+                ));
+            }
             None => null(),
         };
         match (wrong, method) {

@@ -143,8 +143,10 @@ impl AccountSink for UserSink {
                     true
                 });
                 let Some(instrument) = catalog.instrument(event.order.request.market) else { return };
-                let balances =
-                    [(catalog.asset(instrument.base), event.base), (catalog.asset(instrument.quote), event.quote)];
+                let balances = [
+                    (catalog.asset(instrument.base), event.base),
+                    (catalog.asset(instrument.quote), event.quote),
+                ];
                 self.send(|out| {
                     render::account_position(out, record.time, &balances);
                     true

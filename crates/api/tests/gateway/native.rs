@@ -26,7 +26,11 @@ fn a_user_signs_up_logs_in_and_trades_with_a_token() {
     let deposit = r#"{"asset":"USDT","amount":"100000","reference":"first"}"#;
     for repeated in [false, true] {
         let answer = world.request("POST", "/api/v1/deposits", &bearer, deposit).json();
-        assert_eq!((&answer["free"], &answer["repeated"]), (&json!("100000.00000000"), &json!(repeated)), "{answer}");
+        assert_eq!(
+            (&answer["free"], &answer["repeated"]),
+            (&json!("100000.00000000"), &json!(repeated)),
+            "{answer}"
+        );
     }
     let order = "symbol=BTCUSDT&side=BUY&type=LIMIT&timeInForce=GTC&quantity=1&price=45000";
     let placed = world.request("POST", "/api/v3/order", &bearer, order);
@@ -37,12 +41,25 @@ fn a_user_signs_up_logs_in_and_trades_with_a_token() {
     let balances = world.request("GET", "/api/v1/balances", &bearer, "").json();
     let usdt = balances.as_array().unwrap().iter().find(|b| b["asset"] == "USDT").unwrap();
     assert_eq!((&usdt["free"], &usdt["locked"]), (&json!("55000.00000000"), &json!("45000.00000000")));
-    let out = world.request("POST", "/api/v1/withdrawals", &bearer, r#"{"asset":"USDT","amount":"5000"}"#).json();
-    assert_eq!((&out["kind"], &out["free"]), (&json!("WITHDRAWAL_SETTLED"), &json!("50000.00000000")), "{out}");
-    let locked =
-        world.request("POST", "/api/v1/withdrawals", &bearer, r#"{"asset":"USDT","amount":"5000","settle":false}"#).json();
-    assert_eq!((&locked["kind"], &locked["locked"]), (&json!("WITHDRAWAL_REQUESTED"), &json!("50000.00000000")));
-    let back = world.operator("POST", "/api/v1/admin/withdrawals/release", &format!("{{\"id\":{}}}", locked["withdrawal"]));
+    let out =
+        world.request("POST", "/api/v1/withdrawals", &bearer, r#"{"asset":"USDT","amount":"5000"}"#).json();
+    assert_eq!(
+        (&out["kind"], &out["free"]),
+        (&json!("WITHDRAWAL_SETTLED"), &json!("50000.00000000")),
+        "{out}"
+    );
+    let locked = world
+        .request("POST", "/api/v1/withdrawals", &bearer, r#"{"asset":"USDT","amount":"5000","settle":false}"#)
+        .json();
+    assert_eq!(
+        (&locked["kind"], &locked["locked"]),
+        (&json!("WITHDRAWAL_REQUESTED"), &json!("50000.00000000"))
+    );
+    let back = world.operator(
+        "POST",
+        "/api/v1/admin/withdrawals/release",
+        &format!("{{\"id\":{}}}", locked["withdrawal"]),
+    );
     assert_eq!(back.json()["kind"], "WITHDRAWAL_RELEASED", "{back:?}");
     for (path, body, status, code) in [
         ("/api/v1/deposits", r#"{"asset":"USDT","amount":"-1"}"#, 400, -1100),
@@ -81,7 +98,10 @@ fn logins_that_fail() {
         assert_eq!(post("/api/v1/users", body).1, code, "{body}");
     }
     let closed = World::with(|config| config.open_signup = false);
-    assert_eq!(closed.request("POST", "/api/v1/users", "", "name=dora&password=long%20enough").error().1, -1002);
+    assert_eq!(
+        closed.request("POST", "/api/v1/users", "", "name=dora&password=long%20enough").error().1,
+        -1002
+    );
 }
 
 #[test]
@@ -136,7 +156,12 @@ fn the_operator_alone_sees_the_inside() {
     let status = world.operator("GET", "/api/v1/admin/status", "").json();
     assert!(status["groups"]["order-projection"]["lag_records"].is_u64(), "{status}");
     assert!(status["engine"]["acked"].as_u64() > Some(0), "{status}");
-    for bad in [r#"{"deposits":{"XYZ":"1"}}"#, r#"{"deposits":{"BTC":"-1"}}"#, r#"{"deposits":[1]}"#, r#"{"deposits":5}"#] {
+    for bad in [
+        r#"{"deposits":{"XYZ":"1"}}"#,
+        r#"{"deposits":{"BTC":"-1"}}"#,
+        r#"{"deposits":[1]}"#,
+        r#"{"deposits":5}"#,
+    ] {
         assert_eq!(world.operator("POST", "/api/v1/admin/accounts", bad).error().1, -1130, "{bad}");
     }
     assert_eq!(world.get("/api/v1/health").json()["status"], "ok");

@@ -11,7 +11,8 @@ fn an_order_lives_and_dies() {
     let world = World::start();
     let maker = world.trader();
     let taker = world.trader();
-    let rest = world.place(&maker, &format!("{LIMIT}&side=SELL&quantity=0.5&price=50000&newClientOrderId=my-ask"));
+    let rest =
+        world.place(&maker, &format!("{LIMIT}&side=SELL&quantity=0.5&price=50000&newClientOrderId=my-ask"));
     assert_eq!(rest["status"], "NEW");
     assert_eq!(rest["clientOrderId"], "my-ask");
     assert_eq!(rest["fills"], json!([]));
@@ -21,7 +22,8 @@ fn an_order_lives_and_dies() {
     let depth = world.get("/api/v3/depth?symbol=BTCUSDT&limit=5").json();
     assert_eq!(depth["asks"], json!([["50000.00000000", "0.50000000"]]));
 
-    let part = world.place(&taker, &format!("{LIMIT}&side=BUY&quantity=0.2&price=50010&newOrderRespType=FULL"));
+    let part =
+        world.place(&taker, &format!("{LIMIT}&side=BUY&quantity=0.2&price=50010&newOrderRespType=FULL"));
     assert_eq!((&part["status"], &part["executedQty"]), (&json!("FILLED"), &json!("0.20000000")));
     assert_eq!(part["cummulativeQuoteQty"], "10000.00000000");
     assert_eq!(part["fills"][0]["price"], "50000.00000000");
@@ -34,7 +36,8 @@ fn an_order_lives_and_dies() {
     let open = world.signed(&maker, "GET", "/api/v3/openOrders", "symbol=BTCUSDT").json();
     assert_eq!(open.as_array().unwrap().len(), 1);
 
-    let cancel = world.signed(&maker, "DELETE", "/api/v3/order", "symbol=BTCUSDT&origClientOrderId=my-ask").json();
+    let cancel =
+        world.signed(&maker, "DELETE", "/api/v3/order", "symbol=BTCUSDT&origClientOrderId=my-ask").json();
     assert_eq!((&cancel["status"], &cancel["origClientOrderId"]), (&json!("CANCELED"), &json!("my-ask")));
     assert_ne!(cancel["clientOrderId"], "my-ask");
     let again = world.signed(&maker, "DELETE", "/api/v3/order", &format!("symbol=BTCUSDT&orderId={id}"));
@@ -54,7 +57,10 @@ fn an_order_lives_and_dies() {
     let ticker = world.get("/api/v3/ticker/24hr?symbol=BTCUSDT").json();
     assert_eq!((&ticker["lastPrice"], &ticker["count"]), (&json!("50000.00000000"), &json!(1)));
     let klines = world.get("/api/v3/klines?symbol=BTCUSDT&interval=1m").json();
-    assert_eq!((&klines[0][4], &klines[0][5], &klines[0][11]), (&json!("50000.00000000"), &json!("0.20000000"), &json!("0")));
+    assert_eq!(
+        (&klines[0][4], &klines[0][5], &klines[0][11]),
+        (&json!("50000.00000000"), &json!("0.20000000"), &json!("0"))
+    );
     let trades = world.get("/api/v3/trades?symbol=BTCUSDT").json();
     assert_eq!((&trades[0]["id"], &trades[0]["isBuyerMaker"]), (&json!(1), &json!(false)));
     let audit = world.operator("GET", "/api/v1/admin/audit", "").json();
@@ -75,7 +81,12 @@ fn every_form_of_order_is_taken() {
         ("side=BUY&type=MARKET&quantity=0.1", "FILLED", "0.10000000", "FULL"),
         ("side=BUY&type=MARKET&quoteOrderQty=51", "FILLED", "0.00100000", "FULL"),
         ("side=SELL&type=MARKET&quoteOrderQty=49", "FILLED", "0.00100000", "FULL"),
-        ("side=BUY&type=LIMIT_MAKER&quantity=0.001&price=48000&newOrderRespType=RESULT", "NEW", "0.00000000", "RESULT"),
+        (
+            "side=BUY&type=LIMIT_MAKER&quantity=0.001&price=48000&newOrderRespType=RESULT",
+            "NEW",
+            "0.00000000",
+            "RESULT",
+        ),
         (
             "side=SELL&type=STOP_LOSS&quantity=0.001&stopPrice=40000&newOrderRespType=RESULT",
             "NEW",
@@ -88,7 +99,12 @@ fn every_form_of_order_is_taken() {
             "0.00000000",
             "FULL",
         ),
-        ("side=SELL&type=TAKE_PROFIT&quantity=0.001&stopPrice=60000&newOrderRespType=RESULT", "NEW", "0.00000000", "RESULT"),
+        (
+            "side=SELL&type=TAKE_PROFIT&quantity=0.001&stopPrice=60000&newOrderRespType=RESULT",
+            "NEW",
+            "0.00000000",
+            "RESULT",
+        ),
         (
             "side=BUY&type=TAKE_PROFIT_LIMIT&timeInForce=GTC&quantity=0.001&price=45000&stopPrice=44000&newOrderRespType=RESULT",
             "NEW",
@@ -97,7 +113,11 @@ fn every_form_of_order_is_taken() {
         ),
     ] {
         let json = world.place(&taker, &format!("symbol=BTCUSDT&{params}"));
-        assert_eq!((&json["status"], &json["executedQty"]), (&json!(status), &json!(executed)), "{params}: {json}");
+        assert_eq!(
+            (&json["status"], &json["executedQty"]),
+            (&json!(status), &json!(executed)),
+            "{params}: {json}"
+        );
         assert_eq!(json["fills"].is_array(), resp == "FULL", "{params}: {json}");
         assert_eq!(json["stopPrice"].is_string(), params.contains("stopPrice"), "{params}: {json}");
     }
@@ -123,10 +143,19 @@ fn orders_that_are_refused() {
     world.place(&maker, &format!("{LIMIT}&side=SELL&quantity=1&price=51000"));
     world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.001&price=51000"));
     world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.001&price=45000&newClientOrderId=taken"));
-    let good = [("symbol", "BTCUSDT"), ("side", "BUY"), ("type", "LIMIT"), ("timeInForce", "GTC"), ("quantity", "0.1"), ("price", "45000")];
-    const PRICE: &str = "Illegal characters found in parameter 'price'; legal range is '^([0-9]{1,20})(\\.[0-9]{1,20})?$'.";
+    let good = [
+        ("symbol", "BTCUSDT"),
+        ("side", "BUY"),
+        ("type", "LIMIT"),
+        ("timeInForce", "GTC"),
+        ("quantity", "0.1"),
+        ("price", "45000"),
+    ];
+    const PRICE: &str =
+        "Illegal characters found in parameter 'price'; legal range is '^([0-9]{1,20})(\\.[0-9]{1,20})?$'.";
     const QUANTITY: &str = "Illegal characters found in parameter 'quantity'; legal range is '^([0-9]{1,20})(\\.[0-9]{1,20})?$'.";
-    let mandatory = |name: &str| format!("Mandatory parameter '{name}' was not sent, was empty/null, or malformed.");
+    let mandatory =
+        |name: &str| format!("Mandatory parameter '{name}' was not sent, was empty/null, or malformed.");
     let unwanted = |name: &str| format!("Parameter '{name}' sent when not required.");
     for (changes, code, text) in [
         ("symbol", -1102, mandatory("symbol").as_str()),
@@ -137,12 +166,20 @@ fn orders_that_are_refused() {
         ("price", -1102, &mandatory("price")),
         ("symbol=", -1102, &mandatory("symbol")),
         ("symbol=NOPE", -1121, "Invalid symbol."),
-        ("symbol=btcusdt", -1100, "Illegal characters found in parameter 'symbol'; legal range is '^[A-Z0-9-_.]{1,20}$'."),
+        (
+            "symbol=btcusdt",
+            -1100,
+            "Illegal characters found in parameter 'symbol'; legal range is '^[A-Z0-9-_.]{1,20}$'.",
+        ),
         ("side=LONG", -1117, "Invalid side."),
         ("type=ICEBERG", -1116, "Invalid orderType."),
         ("timeInForce=GTX", -1115, "Invalid timeInForce."),
         ("newOrderRespType=SOME", -1130, "Data sent for parameter 'newOrderRespType' is not valid."),
-        ("selfTradePreventionMode=X", -1130, "Data sent for parameter 'selfTradePreventionMode' is not valid."),
+        (
+            "selfTradePreventionMode=X",
+            -1130,
+            "Data sent for parameter 'selfTradePreventionMode' is not valid.",
+        ),
         ("price=1e-05", -1100, PRICE),
         ("price=-1", -1100, PRICE),
         ("price=abc", -1100, PRICE),
@@ -163,7 +200,11 @@ fn orders_that_are_refused() {
         ("quantity=0.0001", -1013, "Filter failure: NOTIONAL"),
         ("price=500000", -1013, "Filter failure: PERCENT_PRICE_BY_SIDE"),
         ("newClientOrderId=taken", -2010, "Duplicate order sent."),
-        ("newClientOrderId=a%20b", -1100, "Illegal characters found in parameter 'newClientOrderId'; legal range is '^[.A-Z:/a-z0-9_-]{1,36}$'."),
+        (
+            "newClientOrderId=a%20b",
+            -1100,
+            "Illegal characters found in parameter 'newClientOrderId'; legal range is '^[.A-Z:/a-z0-9_-]{1,36}$'.",
+        ),
         ("newClientOrderId=", -1105, "Parameter 'newClientOrderId' was empty."),
         ("type=LIMIT_MAKER", -1106, &unwanted("timeInForce")),
         ("type=LIMIT_MAKER&timeInForce&price=51000", -2010, "Order would immediately match and take."),
@@ -171,10 +212,22 @@ fn orders_that_are_refused() {
         ("quoteOrderQty=10", -1106, &unwanted("quoteOrderQty")),
         ("type=MARKET", -1106, &unwanted("timeInForce")),
         ("type=MARKET&timeInForce", -1106, &unwanted("price")),
-        ("type=MARKET&timeInForce&price&quantity", -1102, "Param 'quantity' or 'quoteOrderQty' must be sent, but both were empty/null!"),
-        ("type=MARKET&timeInForce&price&quoteOrderQty=10", -1128, "Combination of optional parameters invalid."),
+        (
+            "type=MARKET&timeInForce&price&quantity",
+            -1102,
+            "Param 'quantity' or 'quoteOrderQty' must be sent, but both were empty/null!",
+        ),
+        (
+            "type=MARKET&timeInForce&price&quoteOrderQty=10",
+            -1128,
+            "Combination of optional parameters invalid.",
+        ),
         ("type=MARKET&timeInForce&price&quantity=101", -1013, "Filter failure: MARKET_LOT_SIZE"),
-        ("type=STOP_LOSS_LIMIT", -1102, "Param 'stopPrice' or 'trailingDelta' must be sent, but both were empty/null!"),
+        (
+            "type=STOP_LOSS_LIMIT",
+            -1102,
+            "Param 'stopPrice' or 'trailingDelta' must be sent, but both were empty/null!",
+        ),
         ("type=STOP_LOSS_LIMIT&stopPrice=40000", -2010, "Stop price would trigger immediately."),
         ("type=STOP_LOSS&timeInForce&price&stopPrice=0", -1013, "Filter failure: PRICE_FILTER"),
         ("trailingDelta=100", -2010, "Trailing stop orders are not supported for this symbol."),
@@ -209,14 +262,18 @@ fn orders_that_are_refused() {
         }
     }
     for (params, text) in [
-        ("side=BUY&type=LIMIT&timeInForce=GTC&quantity=0.1&price=45000", "Account has insufficient balance for requested action."),
+        (
+            "side=BUY&type=LIMIT&timeInForce=GTC&quantity=0.1&price=45000",
+            "Account has insufficient balance for requested action.",
+        ),
         ("side=SELL&type=MARKET&quantity=0.1", "Account has insufficient balance for requested action."),
     ] {
         let answer = world.signed(&poor, "POST", "/api/v3/order", &format!("symbol=BTCUSDT&{params}"));
         assert_eq!(answer.error(), (400, -2010, text.to_owned()), "{params}");
     }
     // Case D6: the first order is untouched by the refused duplicate.
-    let first = world.signed(&trader, "GET", "/api/v3/order", "symbol=BTCUSDT&origClientOrderId=taken").json();
+    let first =
+        world.signed(&trader, "GET", "/api/v3/order", "symbol=BTCUSDT&origClientOrderId=taken").json();
     assert_eq!(first["status"], "NEW");
     // Cases D3 and D4: on the step it passes.
     world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.04749&price=45000"));
@@ -226,16 +283,24 @@ fn orders_that_are_refused() {
 fn markets_that_are_closed() {
     let world = World::start();
     let trader = world.trader();
-    let id = world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000"))["orderId"].as_u64().unwrap();
+    let id = world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000"))["orderId"]
+        .as_u64()
+        .unwrap();
     for (state, status, place, cancel) in [("HALT", "HALT", -2010, -2011), ("BREAK", "BREAK", -2010, 0)] {
         let body = format!("{{\"symbol\":\"BTCUSDT\",\"state\":\"{state}\"}}");
         assert_eq!(world.operator("POST", "/api/v1/admin/markets/state", &body).status, 200);
         world.until("the state is shown", || {
             world.get("/api/v3/exchangeInfo?symbol=BTCUSDT").json()["symbols"][0]["status"] == status
         });
-        let answer = world.signed(&trader, "POST", "/api/v3/order", &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000"));
+        let answer = world.signed(
+            &trader,
+            "POST",
+            "/api/v3/order",
+            &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000"),
+        );
         assert_eq!(answer.error(), (400, place, "Market is closed.".into()));
-        let answer = world.signed(&trader, "DELETE", "/api/v3/order", &format!("symbol=BTCUSDT&orderId={id}"));
+        let answer =
+            world.signed(&trader, "DELETE", "/api/v3/order", &format!("symbol=BTCUSDT&orderId={id}"));
         if cancel == 0 {
             assert_eq!(answer.json()["status"], "CANCELED");
         } else {
@@ -248,10 +313,17 @@ fn markets_that_are_closed() {
 fn cancels_and_queries_that_are_refused() {
     let world = World::start();
     let (owner, other) = (world.trader(), world.trader());
-    let id = world.place(&owner, &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000&newClientOrderId=one"))["orderId"].as_u64().unwrap();
+    let id = world.place(&owner, &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000&newClientOrderId=one"))
+        ["orderId"]
+        .as_u64()
+        .unwrap();
     let unknown = (400, -2011, "Unknown order sent.".to_owned());
     let absent = (400, -2013, "Order does not exist.".to_owned());
-    let either = (400, -1102, "Param 'origClientOrderId' or 'orderId' must be sent, but both were empty/null!".to_owned());
+    let either = (
+        400,
+        -1102,
+        "Param 'origClientOrderId' or 'orderId' must be sent, but both were empty/null!".to_owned(),
+    );
     for (account, method, params, error) in [
         (&owner, "DELETE", "symbol=BTCUSDT", &either),
         (&owner, "GET", "symbol=BTCUSDT", &either),
@@ -280,14 +352,20 @@ fn cancels_and_queries_that_are_refused() {
             &owner,
             "DELETE",
             "symbol=BTCUSDT&orderId=-5",
-            &(400, -1100, "Illegal characters found in parameter 'orderId'; legal range is '^[0-9]{1,20}$'.".to_owned()),
+            &(
+                400,
+                -1100,
+                "Illegal characters found in parameter 'orderId'; legal range is '^[0-9]{1,20}$'.".to_owned(),
+            ),
         ),
     ] {
         let answer = world.signed(account, method, "/api/v3/order", params);
         assert_eq!(answer.error(), *error, "{method} {params}");
     }
     // Both ids of one order, the restriction that holds, and the client's own name for the cancel.
-    let params = format!("symbol=BTCUSDT&orderId={id}&origClientOrderId=one&cancelRestrictions=ONLY_NEW&newClientOrderId=bye");
+    let params = format!(
+        "symbol=BTCUSDT&orderId={id}&origClientOrderId=one&cancelRestrictions=ONLY_NEW&newClientOrderId=bye"
+    );
     let done = world.signed(&owner, "DELETE", "/api/v3/order", &params).json();
     assert_eq!((&done["status"], &done["clientOrderId"]), (&json!("CANCELED"), &json!("bye")), "{done}");
 }
@@ -296,26 +374,62 @@ fn cancels_and_queries_that_are_refused() {
 fn cancel_replace_tells_of_both_halves() {
     let world = World::start();
     let trader = world.trader();
-    let id = world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000"))["orderId"].as_u64().unwrap();
+    let id = world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000"))["orderId"]
+        .as_u64()
+        .unwrap();
     let replace = |params: &str, price: &str| {
         let params = format!("{LIMIT}&side=BUY&quantity=0.1&price={price}&{params}");
         world.signed(&trader, "POST", "/api/v3/order/cancelReplace", &params)
     };
     let done = replace(&format!("cancelReplaceMode=STOP_ON_FAILURE&cancelOrderId={id}"), "46000");
     let json = done.json();
-    assert_eq!((done.status, &json["cancelResult"], &json["newOrderResult"]), (200, &json!("SUCCESS"), &json!("SUCCESS")));
+    assert_eq!(
+        (done.status, &json["cancelResult"], &json["newOrderResult"]),
+        (200, &json!("SUCCESS"), &json!("SUCCESS"))
+    );
     assert_eq!(json["newOrderResponse"]["price"], "46000.00000000");
     let next = json["newOrderResponse"]["orderId"].as_u64().unwrap();
     for (params, price, status, code, cancel, new) in [
-        (format!("cancelReplaceMode=STOP_ON_FAILURE&cancelOrderId={id}"), "46000", 400, -2022, "FAILURE", "NOT_ATTEMPTED"),
-        (format!("cancelReplaceMode=ALLOW_FAILURE&cancelOrderId={id}"), "46000", 409, -2021, "FAILURE", "SUCCESS"),
-        (format!("cancelReplaceMode=ALLOW_FAILURE&cancelOrderId={id}"), "46000.001", 400, -2022, "FAILURE", "FAILURE"),
-        (format!("cancelReplaceMode=STOP_ON_FAILURE&cancelOrderId={next}"), "46000.001", 409, -2021, "SUCCESS", "FAILURE"),
+        (
+            format!("cancelReplaceMode=STOP_ON_FAILURE&cancelOrderId={id}"),
+            "46000",
+            400,
+            -2022,
+            "FAILURE",
+            "NOT_ATTEMPTED",
+        ),
+        (
+            format!("cancelReplaceMode=ALLOW_FAILURE&cancelOrderId={id}"),
+            "46000",
+            409,
+            -2021,
+            "FAILURE",
+            "SUCCESS",
+        ),
+        (
+            format!("cancelReplaceMode=ALLOW_FAILURE&cancelOrderId={id}"),
+            "46000.001",
+            400,
+            -2022,
+            "FAILURE",
+            "FAILURE",
+        ),
+        (
+            format!("cancelReplaceMode=STOP_ON_FAILURE&cancelOrderId={next}"),
+            "46000.001",
+            409,
+            -2021,
+            "SUCCESS",
+            "FAILURE",
+        ),
     ] {
         let answer = replace(&params, price);
         let json = answer.json();
         assert_eq!((answer.status, json["code"].as_i64()), (status, Some(code)), "{params}: {json}");
-        assert_eq!((&json["data"]["cancelResult"], &json["data"]["newOrderResult"]), (&json!(cancel), &json!(new)));
+        assert_eq!(
+            (&json["data"]["cancelResult"], &json["data"]["newOrderResult"]),
+            (&json!(cancel), &json!(new))
+        );
         if cancel == "FAILURE" {
             assert_eq!(json["data"]["cancelResponse"]["msg"], "Unknown order sent.");
         }
@@ -328,10 +442,18 @@ fn self_trade_prevention_has_a_default() {
     let trader = world.trader();
     world.place(&trader, &format!("{LIMIT}&side=SELL&quantity=0.1&price=50000&newClientOrderId=own"));
     let taker = world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.1&price=50000"));
-    assert_eq!((&taker["status"], &taker["selfTradePreventionMode"]), (&json!("NEW"), &json!("EXPIRE_MAKER")));
+    assert_eq!(
+        (&taker["status"], &taker["selfTradePreventionMode"]),
+        (&json!("NEW"), &json!("EXPIRE_MAKER"))
+    );
     let maker = world.signed(&trader, "GET", "/api/v3/order", "symbol=BTCUSDT&origClientOrderId=own").json();
-    assert_eq!((&maker["status"], &maker["preventedQuantity"]), (&json!("EXPIRED_IN_MATCH"), &json!("0.10000000")), "{maker}");
-    let taker = world.place(&trader, &format!("{LIMIT}&side=SELL&quantity=0.1&price=50000&selfTradePreventionMode=NONE"));
+    assert_eq!(
+        (&maker["status"], &maker["preventedQuantity"]),
+        (&json!("EXPIRED_IN_MATCH"), &json!("0.10000000")),
+        "{maker}"
+    );
+    let taker = world
+        .place(&trader, &format!("{LIMIT}&side=SELL&quantity=0.1&price=50000&selfTradePreventionMode=NONE"));
     assert_eq!(taker["status"], "FILLED");
 }
 
@@ -346,7 +468,15 @@ fn public_questions_and_their_refusals() {
     assert_eq!(market["permissionSets"], json!([["SPOT"]]));
     let filters: Vec<&str> =
         market["filters"].as_array().unwrap().iter().map(|f| f["filterType"].as_str().unwrap()).collect();
-    for filter in ["PRICE_FILTER", "LOT_SIZE", "NOTIONAL", "MARKET_LOT_SIZE", "PERCENT_PRICE_BY_SIDE", "MAX_NUM_ORDERS", "MAX_NUM_ALGO_ORDERS"] {
+    for filter in [
+        "PRICE_FILTER",
+        "LOT_SIZE",
+        "NOTIONAL",
+        "MARKET_LOT_SIZE",
+        "PERCENT_PRICE_BY_SIDE",
+        "MAX_NUM_ORDERS",
+        "MAX_NUM_ALGO_ORDERS",
+    ] {
         assert!(filters.contains(&filter), "{filters:?}");
     }
     assert_eq!(market["filters"][4]["bidMultiplierUp"], "5.00000000");
@@ -377,22 +507,67 @@ fn public_questions_and_their_refusals() {
     }
     assert_eq!(world.get("/api/v3/avgPrice?symbol=BTCUSDT").json()["mins"], 5);
     for (target, status, code, text) in [
-        ("/api/v3/depth", 400, -1102, "Mandatory parameter 'symbol' was not sent, was empty/null, or malformed."),
+        (
+            "/api/v3/depth",
+            400,
+            -1102,
+            "Mandatory parameter 'symbol' was not sent, was empty/null, or malformed.",
+        ),
         ("/api/v3/depth?symbol=NOPE", 400, -1121, "Invalid symbol."),
         ("/api/v3/depth?symbol=BTCUSDT&limit=0", 400, -1130, "Data sent for parameter 'limit' is not valid."),
-        ("/api/v3/depth?symbol=BTCUSDT&limit=x", 400, -1100, "Illegal characters found in parameter 'limit'; legal range is '^[0-9]{1,20}$'."),
-        ("/api/v3/depth?symbol=BTCUSDT&symbol=BTCUSDT", 400, -1101, "Duplicate values for a parameter detected."),
-        ("/api/v3/depth?symbol=BTCUSDT&symbolStatus=HALT", 400, -1220, "The symbol's status does not match the requested symbolStatus."),
+        (
+            "/api/v3/depth?symbol=BTCUSDT&limit=x",
+            400,
+            -1100,
+            "Illegal characters found in parameter 'limit'; legal range is '^[0-9]{1,20}$'.",
+        ),
+        (
+            "/api/v3/depth?symbol=BTCUSDT&symbol=BTCUSDT",
+            400,
+            -1101,
+            "Duplicate values for a parameter detected.",
+        ),
+        (
+            "/api/v3/depth?symbol=BTCUSDT&symbolStatus=HALT",
+            400,
+            -1220,
+            "The symbol's status does not match the requested symbolStatus.",
+        ),
         ("/api/v3/depth?symbol=BTCUSDT&symbolStatus=X", 400, -1122, "Invalid symbolStatus."),
         ("/api/v3/depth?symbol=%ff", 400, -1100, "Illegal characters found in a parameter."),
         ("/api/v3/klines?symbol=BTCUSDT&interval=7m", 400, -1120, "Invalid interval."),
-        ("/api/v3/klines?symbol=BTCUSDT", 400, -1102, "Mandatory parameter 'interval' was not sent, was empty/null, or malformed."),
+        (
+            "/api/v3/klines?symbol=BTCUSDT",
+            400,
+            -1102,
+            "Mandatory parameter 'interval' was not sent, was empty/null, or malformed.",
+        ),
         ("/api/v3/ticker/24hr?symbol=BTCUSDT&type=MAXI", 400, -1139, "Invalid ticker type."),
-        ("/api/v3/ticker/24hr?symbol=BTCUSDT&symbols=%5B%5D", 400, -1128, "Combination of optional parameters invalid."),
-        ("/api/v3/ticker/price?symbols=%5B%22BTCUSDT%22,%22BTCUSDT%22%5D", 400, -1151, "Symbol is present multiple times in the list."),
-        ("/api/v3/ticker?symbol=BTCUSDT&windowSize=8d", 400, -1130, "Data sent for parameter 'windowSize' is not valid."),
+        (
+            "/api/v3/ticker/24hr?symbol=BTCUSDT&symbols=%5B%5D",
+            400,
+            -1128,
+            "Combination of optional parameters invalid.",
+        ),
+        (
+            "/api/v3/ticker/price?symbols=%5B%22BTCUSDT%22,%22BTCUSDT%22%5D",
+            400,
+            -1151,
+            "Symbol is present multiple times in the list.",
+        ),
+        (
+            "/api/v3/ticker?symbol=BTCUSDT&windowSize=8d",
+            400,
+            -1130,
+            "Data sent for parameter 'windowSize' is not valid.",
+        ),
         ("/api/v3/ticker", 400, -1102, "Param 'symbol' or 'symbols' must be sent, but both were empty/null!"),
-        ("/api/v3/ping?a=1", 400, -1104, "Not all sent parameters were read; read '0' parameter(s) but was sent '1'."),
+        (
+            "/api/v3/ping?a=1",
+            400,
+            -1104,
+            "Not all sent parameters were read; read '0' parameter(s) but was sent '1'.",
+        ),
         ("/api/v3/nothing", 404, -1000, "There is nothing at this path."),
         ("/nothing", 404, -1000, "There is nothing at this path."),
     ] {
@@ -410,7 +585,10 @@ fn signatures_keys_and_times() {
     let order = format!("{LIMIT}&side=BUY&quantity=0.1&price=45000");
     let header = format!("X-MBX-APIKEY: {}\r\n", trader.key);
     // Query and body are signed together, without a separator, in any order, with the signature anywhere.
-    let (query, body) = ("symbol=BTCUSDT&type=LIMIT&timeInForce=GTC", format!("side=BUY&quantity=0.1&price=45000&timestamp={now}"));
+    let (query, body) = (
+        "symbol=BTCUSDT&type=LIMIT&timeInForce=GTC",
+        format!("side=BUY&quantity=0.1&price=45000&timestamp={now}"),
+    );
     let signature = hmac_hex(&trader.secret, &format!("{query}{body}"));
     for (query, body) in [
         (query.to_owned(), format!("{body}&signature={signature}")),
@@ -431,12 +609,32 @@ fn signatures_keys_and_times() {
 
     let outside = "Timestamp for this request is outside of the recvWindow.";
     for (params, status, code, text) in [
-        (String::new(), 400, -1102, "Mandatory parameter 'timestamp' was not sent, was empty/null, or malformed."),
+        (
+            String::new(),
+            400,
+            -1102,
+            "Mandatory parameter 'timestamp' was not sent, was empty/null, or malformed.",
+        ),
         (format!("timestamp={}", now / 1000), 400, -1021, outside),
         (format!("timestamp={}&recvWindow=10000", now - 11_000), 400, -1021, outside),
-        (format!("timestamp={}", now + 60_000), 400, -1021, "Timestamp for this request was 1000ms ahead of the server's time."),
-        (format!("timestamp={now}&recvWindow=60001"), 400, -1102, "'recvWindow' contains unexpected value. Cannot be greater than 60000."),
-        (format!("timestamp={now}&recvWindow=-1"), 400, -1100, "Illegal characters found in parameter 'recvWindow'; legal range is '^[0-9]{1,5}(\\.[0-9]{1,3})?$'."),
+        (
+            format!("timestamp={}", now + 60_000),
+            400,
+            -1021,
+            "Timestamp for this request was 1000ms ahead of the server's time.",
+        ),
+        (
+            format!("timestamp={now}&recvWindow=60001"),
+            400,
+            -1102,
+            "'recvWindow' contains unexpected value. Cannot be greater than 60000.",
+        ),
+        (
+            format!("timestamp={now}&recvWindow=-1"),
+            400,
+            -1100,
+            "Illegal characters found in parameter 'recvWindow'; legal range is '^[0-9]{1,5}(\\.[0-9]{1,3})?$'.",
+        ),
     ] {
         let answer = world.presigned(&trader, "GET", "/api/v3/account", &params);
         assert_eq!(answer.error(), (status, code, text.to_owned()), "{params}");
@@ -452,7 +650,15 @@ fn signatures_keys_and_times() {
         (header.clone(), format!("{signed}1&signature={good}"), &bad_signature),
         (header.clone(), format!("{signed}&signature=zz"), &bad_signature),
         (header.clone(), format!("{signed}&omitZeroBalances=true&signature={good}"), &bad_signature),
-        (header.clone(), signed.clone(), &(400, -1102, "Mandatory parameter 'signature' was not sent, was empty/null, or malformed.".to_owned())),
+        (
+            header.clone(),
+            signed.clone(),
+            &(
+                400,
+                -1102,
+                "Mandatory parameter 'signature' was not sent, was empty/null, or malformed.".to_owned(),
+            ),
+        ),
         (String::new(), format!("{signed}&signature={good}"), &bad_format),
         (key("short"), format!("{signed}&signature={good}"), &bad_format),
         (key("with spaces and such 123"), format!("{signed}&signature={good}"), &bad_format),
@@ -468,6 +674,27 @@ fn signatures_keys_and_times() {
     assert_eq!(world.presigned(&trader, "POST", "/api/v3/order", &replayed).status, 200);
     let answer = world.presigned(&trader, "POST", "/api/v3/order", &replayed);
     assert_eq!(answer.error(), (400, -2010, "Duplicate order sent.".into()));
+}
+
+#[test]
+fn what_clients_ask_while_they_load_markets() {
+    let world = World::start();
+    let trader = world.trader();
+    for (path, body) in [
+        ("/sapi/v1/capital/config/getall", "[]"),
+        ("/sapi/v1/margin/allPairs", "[]"),
+        ("/sapi/v1/margin/isolated/allPairs", "[]"),
+        ("/sapi/v1/system/status", r#"{"status":0,"msg":"normal"}"#),
+        ("/fapi/v1/exchangeInfo", r#"{"symbols":[]}"#),
+        ("/dapi/v1/exchangeInfo", r#"{"symbols":[]}"#),
+    ] {
+        assert_eq!(world.signed(&trader, "GET", path, "").text, body, "{path}");
+    }
+    let fees = world.signed(&trader, "GET", "/sapi/v1/asset/tradeFee", "symbol=ETHUSDT").json();
+    assert_eq!(
+        fees,
+        json!([{ "symbol": "ETHUSDT", "makerCommission": "0.00100000", "takerCommission": "0.00100000" }])
+    );
 }
 
 #[test]
@@ -487,12 +714,17 @@ fn limits_are_counted_told_and_enforced() {
         // The tens of seconds may change in between, so more than three may pass.
         assert!(ids.len() <= 7 && answer.header("x-mbx-order-count-10s").is_some(), "{answer:?}");
     };
-    assert_eq!(refused.error(), (429, -1015, "Too many new orders; current limit is 3 orders per 10 SECOND.".into()));
+    assert_eq!(
+        refused.error(),
+        (429, -1015, "Too many new orders; current limit is 3 orders per 10 SECOND.".into())
+    );
     assert!((1..=10).contains(&refused.header("retry-after").unwrap().parse::<u64>().unwrap()));
     let limits = world.signed(&trader, "GET", "/api/v3/rateLimit/order", "").json();
     assert_eq!((&limits[0]["interval"], &limits[0]["limit"]), (&json!("SECOND"), &json!(3)));
 
-    let used = |answer: &crate::support::Answer| answer.header("x-mbx-used-weight-1m").unwrap().parse::<u64>().unwrap();
+    let used = |answer: &crate::support::Answer| {
+        answer.header("x-mbx-used-weight-1m").unwrap().parse::<u64>().unwrap()
+    };
     let before = used(&world.get("/api/v3/ping"));
     let after = used(&world.get("/api/v3/depth?symbol=BTCUSDT&limit=500"));
     assert!(after == before + 25 || after == 25, "{before} {after}");
@@ -503,10 +735,16 @@ fn limits_are_counted_told_and_enforced() {
         }
     };
     assert_eq!(refused.status, 429);
-    assert!(refused.error().2.starts_with("Too much request weight used; current limit is 300 request weight per 1 MINUTE."));
+    assert!(
+        refused
+            .error()
+            .2
+            .starts_with("Too much request weight used; current limit is 300 request weight per 1 MINUTE.")
+    );
     assert!((1..=60).contains(&refused.header("retry-after").unwrap().parse::<u64>().unwrap()));
     // Nobody is held in the market by a limit.
-    let answer = world.signed(&trader, "DELETE", "/api/v3/order", &format!("symbol=BTCUSDT&orderId={}", ids[0]));
+    let answer =
+        world.signed(&trader, "DELETE", "/api/v3/order", &format!("symbol=BTCUSDT&orderId={}", ids[0]));
     assert_eq!(answer.json()["status"], "CANCELED", "{answer:?}");
     let answer = world.signed(&trader, "DELETE", "/api/v3/openOrders", "symbol=BTCUSDT");
     assert_eq!(answer.status, 200, "{answer:?}");

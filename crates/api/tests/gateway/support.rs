@@ -58,7 +58,11 @@ impl Answer {
 
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().filter_map(|l| l.split_once(':')).find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.trim())
+        self.head
+            .lines()
+            .filter_map(|l| l.split_once(':'))
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v.trim())
     }
 
     /// Status, code and text of an error.
@@ -144,12 +148,19 @@ impl World {
         let mut config =
             ApiConfig { listen: "127.0.0.1:0".into(), admin_token: OPERATOR.into(), ..ApiConfig::default() };
         change(&mut config);
-        let services =
-            Services { engine: handle, stores: stores.clone(), identity, hub: hub.clone(), catalog: catalog.clone() };
+        let services = Services {
+            engine: handle,
+            stores: stores.clone(),
+            identity,
+            hub: hub.clone(),
+            catalog: catalog.clone(),
+        };
         let server = Server::start(config, services).unwrap();
         let address = server.local_addr();
         let world = World { server: Some(server), engine: Some(engine), stores, hub, dir, address };
-        world.until("the catalogue is loaded", || catalog.current().instruments().len() == 2);
+        world.until("the markets are known", || {
+            catalog.current().instruments().len() == 2 && world.hub.instruments().len() == 2
+        });
         world
     }
 
@@ -226,7 +237,12 @@ impl World {
     /// A signed request, with the parameters where clients send them: in the query for GET and DELETE, in a form for POST.
     pub fn signed(&self, account: &Account, method: &str, path: &str, params: &str) -> Answer {
         let joint = if params.is_empty() { "" } else { "&" };
-        self.presigned(account, method, path, &format!("{params}{joint}timestamp={}&recvWindow=10000", now_ms()))
+        self.presigned(
+            account,
+            method,
+            path,
+            &format!("{params}{joint}timestamp={}&recvWindow=10000", now_ms()),
+        )
     }
 
     /// As [`World::signed`], with the time among the parameters.

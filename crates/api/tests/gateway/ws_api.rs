@@ -105,14 +105,21 @@ fn signed(account: &Account, id: Value, method: &str, params: &[(&str, &str)]) -
     all.extend([("apiKey", account.key.as_str()), ("timestamp", time.as_str())]);
     all.sort_unstable();
     let payload: Vec<String> = all.iter().map(|(n, v)| format!("{n}={v}")).collect();
-    let mut params: Map<String, Value> = all.iter().map(|(n, v)| ((*n).to_owned(), Value::from(*v))).collect();
+    let mut params: Map<String, Value> =
+        all.iter().map(|(n, v)| ((*n).to_owned(), Value::from(*v))).collect();
     params.insert("timestamp".into(), json!(time.parse::<u64>().unwrap()));
     params.insert("signature".into(), json!(hmac_hex(&account.secret, &payload.join("&"))));
     json!({ "id": id, "method": method, "params": params })
 }
 
-const BUY: [(&str, &str); 6] =
-    [("symbol", "BTCUSDT"), ("side", "BUY"), ("type", "LIMIT"), ("timeInForce", "GTC"), ("quantity", "0.01"), ("price", "45000")];
+const BUY: [(&str, &str); 6] = [
+    ("symbol", "BTCUSDT"),
+    ("side", "BUY"),
+    ("type", "LIMIT"),
+    ("timeInForce", "GTC"),
+    ("quantity", "0.01"),
+    ("price", "45000"),
+];
 
 #[test]
 fn orders_go_in_and_answers_come_back() {
@@ -122,8 +129,12 @@ fn orders_go_in_and_answers_come_back() {
     let answer = ws.ask(&signed(&trader, json!("a-1"), "order.place", &BUY));
     assert_eq!((&answer["id"], &answer["status"]), (&json!("a-1"), &json!(200)), "{answer}");
     assert_eq!((&answer["result"]["status"], &answer["result"]["fills"]), (&json!("NEW"), &json!([])));
-    let kinds: Vec<&str> =
-        answer["rateLimits"].as_array().unwrap().iter().map(|l| l["rateLimitType"].as_str().unwrap()).collect();
+    let kinds: Vec<&str> = answer["rateLimits"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|l| l["rateLimitType"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds, ["ORDERS", "ORDERS", "REQUEST_WEIGHT"]);
     assert_eq!(answer["rateLimits"][1]["count"], 1);
     let order = answer["result"]["orderId"].to_string();
@@ -160,7 +171,10 @@ fn orders_go_in_and_answers_come_back() {
     }
     assert!(ws.ask(&json!({ "id": 9, "method": "ping" }))["rateLimits"].is_array());
     let mut silent = Client::open(&world, "/ws-api/v3?returnRateLimits=false");
-    assert_eq!(silent.ask(&json!({ "id": 1, "method": "ping" })), json!({ "id": 1, "status": 200, "result": {} }));
+    assert_eq!(
+        silent.ask(&json!({ "id": 1, "method": "ping" })),
+        json!({ "id": 1, "status": 200, "result": {} })
+    );
 }
 
 #[test]
@@ -174,13 +188,25 @@ fn many_orders_may_be_under_way() {
         let mut params = BUY.to_vec();
         params.push(("newClientOrderId", &id));
         ws.send(&signed(&trader, json!(i), "order.place", &params).to_string());
-        ws.send(&signed(&trader, json!(COUNT + i), "order.cancel", &[("symbol", "BTCUSDT"), ("origClientOrderId", &id)]).to_string());
+        ws.send(
+            &signed(
+                &trader,
+                json!(COUNT + i),
+                "order.cancel",
+                &[("symbol", "BTCUSDT"), ("origClientOrderId", &id)],
+            )
+            .to_string(),
+        );
     }
     // The engine answers in the order of the commands.
     for i in 0..COUNT {
         for (id, status) in [(i, "NEW"), (COUNT + i, "CANCELED")] {
             let answer = ws.next().unwrap();
-            assert_eq!((&answer["id"], &answer["result"]["status"]), (&json!(id), &json!(status)), "{answer}");
+            assert_eq!(
+                (&answer["id"], &answer["result"]["status"]),
+                (&json!(id), &json!(status)),
+                "{answer}"
+            );
         }
     }
 }
@@ -190,7 +216,10 @@ fn bad_messages_are_answered_or_cut() {
     let world = World::start();
     let trader = world.trader();
     // Something to compare prices with.
-    world.place(&world.trader(), "symbol=BTCUSDT&side=SELL&type=LIMIT&timeInForce=GTC&quantity=0.1&price=50000");
+    world.place(
+        &world.trader(),
+        "symbol=BTCUSDT&side=SELL&type=LIMIT&timeInForce=GTC&quantity=0.1&price=50000",
+    );
     let mut ws = Client::open(&world, "/ws-api/v3");
     let mut forged = signed(&trader, json!(1), "order.place", &BUY);
     forged["params"]["quantity"] = json!("0.02");
@@ -210,18 +239,51 @@ fn bad_messages_are_answered_or_cut() {
         (stale.to_string(), json!(1), 400, -1022),
         (signed(&unknown, json!(1), "order.place", &BUY).to_string(), json!(1), 401, -2015),
         (signed(&trader, json!(1), "order.place", &[BUY[0], BUY[1]]).to_string(), json!(1), 400, -1102),
-        (signed(&trader, json!(1), "order.place", &[&BUY[..5], &[("price", "1e-05")]].concat()).to_string(), json!(1), 400, -1100),
-        (signed(&trader, json!(1), "order.place", &[&BUY[..5], &[("price", "450000")]].concat()).to_string(), json!(1), 400, -1013),
-        (signed(&trader, json!(1), "order.cancel", &[("symbol", "BTCUSDT"), ("orderId", "77")]).to_string(), json!(1), 400, -2011),
-        (signed(&trader, json!(1), "order.status", &[("symbol", "BTCUSDT"), ("orderId", "77")]).to_string(), json!(1), 400, -2013),
+        (
+            signed(&trader, json!(1), "order.place", &[&BUY[..5], &[("price", "1e-05")]].concat())
+                .to_string(),
+            json!(1),
+            400,
+            -1100,
+        ),
+        (
+            signed(&trader, json!(1), "order.place", &[&BUY[..5], &[("price", "450000")]].concat())
+                .to_string(),
+            json!(1),
+            400,
+            -1013,
+        ),
+        (
+            signed(&trader, json!(1), "order.cancel", &[("symbol", "BTCUSDT"), ("orderId", "77")])
+                .to_string(),
+            json!(1),
+            400,
+            -2011,
+        ),
+        (
+            signed(&trader, json!(1), "order.status", &[("symbol", "BTCUSDT"), ("orderId", "77")])
+                .to_string(),
+            json!(1),
+            400,
+            -2013,
+        ),
         (signed(&trader, json!(1), "session.logon", &[]).to_string(), json!(1), 400, -4056),
         (r#"{"id":7,"method":"userDataStream.subscribe"}"#.to_owned(), json!(7), 401, -2015),
-        (r#"{"id":7,"method":"userDataStream.unsubscribe","params":{"subscriptionId":3}}"#.to_owned(), json!(7), 400, -2036),
+        (
+            r#"{"id":7,"method":"userDataStream.unsubscribe","params":{"subscriptionId":3}}"#.to_owned(),
+            json!(7),
+            400,
+            -2036,
+        ),
         (r#"{"id":7,"method":"session.token","params":{"token":"a.b.c"}}"#.to_owned(), json!(7), 401, -2015),
     ] {
         ws.send(&text);
         let answer = ws.next().unwrap();
-        assert_eq!((&answer["id"], &answer["status"], &answer["error"]["code"]), (&id, &json!(status), &json!(code)), "{text}: {answer}");
+        assert_eq!(
+            (&answer["id"], &answer["status"], &answer["error"]["code"]),
+            (&id, &json!(status), &json!(code)),
+            "{text}: {answer}"
+        );
     }
     // A number is signed as JSON prints it.
     assert_eq!(ws.ask(&number)["status"], 200);
@@ -253,12 +315,20 @@ fn a_session_needs_no_signatures() {
     let trader = world.trader();
     let private = SigningKey::from_bytes(&[5; 32]);
     let public = hex::encode(private.verifying_key().as_bytes());
-    let key = world.signed(&trader, "POST", "/api/v1/keys", &format!("publicKey={public}")).json()["key"].as_str().unwrap().to_owned();
+    let key = world.signed(&trader, "POST", "/api/v1/keys", &format!("publicKey={public}")).json()["key"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let mut ws = Client::open(&world, "/ws-api/v3");
     let now = now_ms();
-    let signature = STANDARD.encode(private.sign(format!("apiKey={key}&timestamp={now}").as_bytes()).to_bytes());
+    let signature =
+        STANDARD.encode(private.sign(format!("apiKey={key}&timestamp={now}").as_bytes()).to_bytes());
     let logon = ws.ask(&json!({ "id": 1, "method": "session.logon", "params": { "apiKey": key, "timestamp": now, "signature": signature } }));
-    assert_eq!((&logon["result"]["apiKey"], &logon["result"]["userDataStream"]), (&json!(key), &json!(false)), "{logon}");
+    assert_eq!(
+        (&logon["result"]["apiKey"], &logon["result"]["userDataStream"]),
+        (&json!(key), &json!(false)),
+        "{logon}"
+    );
     let sub = ws.ask(&json!({ "id": 2, "method": "userDataStream.subscribe" }));
     assert_eq!(sub["result"]["subscriptionId"], 0, "{sub}");
     let mut params: Map<String, Value> = BUY.iter().map(|(n, v)| ((*n).to_owned(), json!(v))).collect();
@@ -294,9 +364,17 @@ fn private_events_reach_their_owner_and_nobody_else() {
             ws
         })
         .collect();
-    world.place(&maker, "symbol=BTCUSDT&side=SELL&type=LIMIT&timeInForce=GTC&quantity=0.5&price=50000&newClientOrderId=ask-1");
+    world.place(
+        &maker,
+        "symbol=BTCUSDT&side=SELL&type=LIMIT&timeInForce=GTC&quantity=0.5&price=50000&newClientOrderId=ask-1",
+    );
     world.place(&taker, "symbol=BTCUSDT&side=BUY&type=MARKET&quantity=0.2");
-    world.signed(&maker, "DELETE", "/api/v3/order", "symbol=BTCUSDT&origClientOrderId=ask-1&newClientOrderId=bye");
+    world.signed(
+        &maker,
+        "DELETE",
+        "/api/v3/order",
+        "symbol=BTCUSDT&origClientOrderId=ask-1&newClientOrderId=bye",
+    );
     let body = r#"{"asset":"USDT","amount":"7"}"#;
     let deposit = |account: &Account| {
         // A native endpoint takes a signed form as well.
@@ -305,15 +383,27 @@ fn private_events_reach_their_owner_and_nobody_else() {
     assert_eq!(deposit(&other).status, 200, "{body}");
 
     let new = clients[0].event("executionReport")["event"].clone();
-    assert_eq!((&new["x"], &new["X"], &new["c"], &new["w"]), (&json!("NEW"), &json!("NEW"), &json!("ask-1"), &json!(true)));
+    assert_eq!(
+        (&new["x"], &new["X"], &new["c"], &new["w"]),
+        (&json!("NEW"), &json!("NEW"), &json!("ask-1"), &json!(true))
+    );
     assert_eq!((&new["N"], &new["t"], &new["n"]), (&Value::Null, &json!(-1), &json!("0")));
     let position = clients[0].event("outboundAccountPosition")["event"].clone();
     assert_eq!((&position["B"][0]["a"], &position["B"][0]["l"]), (&json!("BTC"), &json!("0.50000000")));
     let trade = clients[0].event("executionReport")["event"].clone();
-    assert_eq!((&trade["x"], &trade["X"], &trade["m"]), (&json!("TRADE"), &json!("PARTIALLY_FILLED"), &json!(true)));
-    assert_eq!((&trade["l"], &trade["L"], &trade["N"], &trade["Y"]), (&json!("0.20000000"), &json!("50000.00000000"), &json!("USDT"), &json!("10000.00000000")));
+    assert_eq!(
+        (&trade["x"], &trade["X"], &trade["m"]),
+        (&json!("TRADE"), &json!("PARTIALLY_FILLED"), &json!(true))
+    );
+    assert_eq!(
+        (&trade["l"], &trade["L"], &trade["N"], &trade["Y"]),
+        (&json!("0.20000000"), &json!("50000.00000000"), &json!("USDT"), &json!("10000.00000000"))
+    );
     let cancel = clients[0].event("executionReport")["event"].clone();
-    assert_eq!((&cancel["x"], &cancel["c"], &cancel["C"]), (&json!("CANCELED"), &json!("bye"), &json!("ask-1")));
+    assert_eq!(
+        (&cancel["x"], &cancel["c"], &cancel["C"]),
+        (&json!("CANCELED"), &json!("bye"), &json!("ask-1"))
+    );
 
     let own = clients[1].event("executionReport")["event"].clone();
     assert_eq!((&own["x"], &own["S"]), (&json!("NEW"), &json!("BUY")));
@@ -322,9 +412,15 @@ fn private_events_reach_their_owner_and_nobody_else() {
 
     // The third account saw nothing but its own deposit.
     let first = clients[2].next().unwrap();
-    assert_eq!((&first["event"]["e"], &first["event"]["d"]), (&json!("balanceUpdate"), &json!("7.00000000")), "{first}");
+    assert_eq!(
+        (&first["event"]["e"], &first["event"]["d"]),
+        (&json!("balanceUpdate"), &json!("7.00000000")),
+        "{first}"
+    );
     // An ended subscription is silent; a revoked key ends its connection.
-    let ended = clients[1].ask(&json!({ "id": "u", "method": "userDataStream.unsubscribe", "params": { "subscriptionId": 0 } }));
+    let ended = clients[1].ask(
+        &json!({ "id": "u", "method": "userDataStream.unsubscribe", "params": { "subscriptionId": 0 } }),
+    );
     let ended = if ended["id"] == "u" { ended } else { clients[1].event("eventStreamTerminated") };
     assert!(ended["status"] == 200 || ended["event"]["e"] == "eventStreamTerminated");
     assert_eq!(world.signed(&other, "DELETE", &format!("/api/v1/keys/{}", other.key), "").status, 200);
@@ -337,11 +433,15 @@ fn the_console_logs_in_with_its_token() {
     let world = World::start();
     let who = r#"{"name":"eve","password":"correct horse"}"#;
     world.request("POST", "/api/v1/users", "", who);
-    let token = world.request("POST", "/api/v1/sessions", "", who).json()["token"].as_str().unwrap().to_owned();
+    let token =
+        world.request("POST", "/api/v1/sessions", "", who).json()["token"].as_str().unwrap().to_owned();
     let mut ws = Client::open(&world, "/ws-api/v3");
     let answer = ws.ask(&json!({ "id": 1, "method": "session.token", "params": { "token": token } }));
     assert_eq!(answer["result"]["user"], "eve", "{answer}");
-    assert_eq!(ws.ask(&json!({ "id": 2, "method": "userDataStream.subscribe" }))["result"]["subscriptionId"], 0);
+    assert_eq!(
+        ws.ask(&json!({ "id": 2, "method": "userDataStream.subscribe" }))["result"]["subscriptionId"],
+        0
+    );
     let orders = ws.ask(&json!({ "id": 3, "method": "openOrders.status" }));
     assert_eq!(orders["result"], json!([]), "{orders}");
     let bearer = format!("Authorization: Bearer {token}\r\n");
@@ -356,11 +456,15 @@ fn market_streams_are_served_on_their_paths() {
     let mut raw = Client::open(&world, "/ws/btcusdt@trade");
     let mut combined = Client::open(&world, "/stream?streams=btcusdt@trade/btcusdt@bookTicker");
     let mut ccxt = Client::open(&world, "/stream/0");
-    assert_eq!(ccxt.ask(&json!({ "method": "SUBSCRIBE", "params": ["btcusdt@trade"], "id": 1 })), json!({ "result": null, "id": 1 }));
+    assert_eq!(
+        ccxt.ask(&json!({ "method": "SUBSCRIBE", "params": ["btcusdt@trade"], "id": 1 })),
+        json!({ "result": null, "id": 1 })
+    );
     world.place(&maker, "symbol=BTCUSDT&side=SELL&type=LIMIT&timeInForce=GTC&quantity=0.5&price=50000");
     world.place(&taker, "symbol=BTCUSDT&side=BUY&type=MARKET&quantity=0.2");
     assert_eq!(raw.next().unwrap()["p"], "50000.00000000");
-    let mut streams = [combined.next().unwrap()["stream"].to_string(), combined.next().unwrap()["stream"].to_string()];
+    let mut streams =
+        [combined.next().unwrap()["stream"].to_string(), combined.next().unwrap()["stream"].to_string()];
     streams.sort();
     assert!(streams.contains(&"\"btcusdt@bookTicker\"".to_owned()), "{streams:?}");
     let message = ccxt.next().unwrap();
