@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use hoga_core::event::{Event, EventRecord};
 use hoga_core::ids::{AccountId, Seq, Timestamp};
-use hoga_log::event_log::{EventLog, MemoryLog};
+use hoga_log::event_log::{EmbeddedLog, EventLog, MemoryLog};
 
 use super::support::{Publisher, Random, TempDir, World, caught_up, dump};
-use crate::Group;
 use crate::accounts::AccountModel;
 use crate::consumer::{Consumer, Model, Pace};
 use crate::database::{COMMON_SCHEMA, Safety, open_writer};
 use crate::market::MarketModel;
 use crate::orders::OrderModel;
 use crate::progress::Progress;
+use crate::{Group, Stores, StoresConfig};
 
 fn load<M: Model>(dir: &Path, log: &Arc<dyn EventLog>, batch: usize) -> Consumer<M> {
     let path = dir.join(M::GROUP.file_name());
@@ -193,5 +193,67 @@ fn a_command_is_applied_only_with_its_last_message() {
     for applied in [2, 4, 4, 4, 9] {
         consumer.step().unwrap();
         assert_eq!(progress.applied(), Seq(applied));
+    }
+}
+
+const KILLED: &str = "HOGA_STORE_TEST_KILLED";
+
+/// The process that `a_killed_process_goes_on` kills; without its variable it has nothing to do.
+#[test]
+fn the_process_to_be_killed() {
+    let Ok(dir) = std::env::var(KILLED) else { return };
+    let dir = Path::new(&dir);
+    let log = Arc::new(EmbeddedLog::open(dir.join("log"), Default::default()).unwrap());
+    let config = StoresConfig { batch: 8, linger: Duration::ZERO, ..StoresConfig::new(dir) };
+    let stores = Stores::open_with(config, log).unwrap();
+    stores.start().unwrap();
+    for group in Group::ALL {
+        assert!(stores.wait_current(group, super::support::WAIT), "{:?}", stores.position(group));
+    }
+}
+
+#[test]
+fn a_killed_process_goes_on() {
+    let (killed, straight) = (TempDir::new(), TempDir::new());
+    let log = EmbeddedLog::open(killed.path().join("log"), Default::default()).unwrap();
+    let mut world = World::with_log(18, 1, Arc::new(log));
+    world.run(1500);
+    caught_up(straight.path(), world.log()).shutdown();
+    // Only one process may have the log open.
+    drop(world);
+    let mut random = Random(18);
+    let mut kills = 0;
+    loop {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::crash::the_process_to_be_killed"])
+            .env(KILLED, killed.path())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // Later and later, so that it ends at last even on a slow machine.
+        let time = Duration::from_millis(5 + random.below(60) + 10 * kills);
+        let deadline = std::time::Instant::now() + time;
+        let ended = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if std::time::Instant::now() >= deadline => break None,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        match ended {
+            Some(status) => {
+                assert!(status.success());
+                break;
+            }
+            None => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                kills += 1;
+            }
+        }
+    }
+    assert!(kills > 0, "it has to be killed at least once");
+    for group in Group::ALL {
+        assert_eq!(dump(killed.path(), group), dump(straight.path(), group), "{group:?}");
     }
 }
