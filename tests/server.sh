@@ -22,6 +22,7 @@ cleanup() {
 
 start_server() {
   [ -x "$HOGA_BIN" ] || die "no binary at $HOGA_BIN: build it, or set HOGA_BIN"
+  : >"$WORK/ready"
   "$HOGA_BIN" up --data "$WORK/data" --port 0 "$@" >"$WORK/ready" 2>"$WORK/server.log" &
   SERVER_PID=$!
   local until=$((SECONDS + READY_S))

@@ -63,8 +63,8 @@ const round = price => Number(ex.priceToPrecision(S, price));
 /** A price that rests: well below the market. */
 const restingPrice = async () => round((await top()).bid * 0.98);
 const AMOUNT = Number(ex.amountToPrecision(S, Math.max(market.limits.amount.min ?? 0, 0.001)));
-const place = async (overrides = {}) =>
-  ex.createOrder(S, overrides.type ?? 'limit', overrides.side ?? 'buy', overrides.amount ?? AMOUNT, overrides.price ?? (await restingPrice()), overrides.params ?? {});
+const place = async ({ price, params = {} } = {}) =>
+  ex.createOrder(S, 'limit', 'buy', AMOUNT, price ?? (await restingPrice()), params);
 
 await check('fetchTime', async () => {
   const off = Math.abs((await ex.fetchTime()) - Date.now());
@@ -217,7 +217,7 @@ await check('cancelAllOrders', async () => {
 const raw = { symbol: id, side: 'BUY', type: 'LIMIT', timeInForce: 'GTC', quantity: ex.amountToPrecision(S, AMOUNT) };
 const rawOrder = async part => ex.privatePostOrder({ ...raw, price: ex.priceToPrecision(S, await restingPrice()), ...part });
 await check('InsufficientFunds', () =>
-  refused(() => place({ side: 'sell', amount: 50, price: undefined, type: 'market' }), ccxt.InsufficientFunds, 'insufficient balance'));
+  refused(() => ex.createOrder(S, 'market', 'sell', 50), ccxt.InsufficientFunds, 'insufficient balance'));
 await check('OrderImmediatelyFillable: post-only that would take', async () => {
   const { ask } = await top();
   await refused(() => place({ price: round(ask * 1.02), params: { postOnly: true } }), ccxt.OrderImmediatelyFillable, 'immediately match');
