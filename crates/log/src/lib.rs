@@ -14,9 +14,14 @@
 mod error;
 pub mod event_log;
 pub mod journal;
+#[cfg(all(test, feature = "model"))]
+mod model;
 pub mod ring;
+#[cfg(test)]
+mod ring_tests;
 pub mod segment;
 pub mod storage;
+mod sync;
 mod wait;
 
 pub use error::LogError;

@@ -3,13 +3,11 @@
 //! **Queue rule:** when the ring is full, [`Sender::try_send`] gives the message back at once (the caller rejects). The
 //! last `reserve` slots are only for [`Sender::try_send_reserved`], so that cancels are let in when orders are refused.
 
-use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::wait::WaitPoint;
+use super::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use super::wait::WaitPoint;
 
 /// Two cache lines, since processors fetch them in pairs: the producers' and the consumer's counters do not share one.
 #[repr(align(128))]
@@ -151,7 +149,7 @@ impl<T> Shared<T> {
         let slot = &self.slots[tail & (self.slots.len() - 1)];
         // SAFETY: this producer alone claimed position `tail`; the consumer released the slot (head, Acquire above) and
         // will not look inside before `filled` says so.
-        unsafe { (*slot.value.get()).write(value) };
+        slot.value.with_mut(|cell| unsafe { (*cell).write(value) });
         slot.filled.store(tail.wrapping_add(1), Ordering::Release);
         self.point.wake();
         Ok(())
@@ -171,11 +169,11 @@ impl<T> Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        let mut position = *self.head.0.get_mut();
+        let mut position = self.head.0.load(Ordering::Relaxed);
         while self.is_filled(position) {
             let index = position & (self.slots.len() - 1);
             // SAFETY: filled and not read; nobody else has access any more.
-            unsafe { self.slots[index].value.get_mut().assume_init_drop() };
+            self.slots[index].value.with_mut(|cell| unsafe { (*cell).assume_init_drop() });
             position = position.wrapping_add(1);
         }
     }
@@ -213,7 +211,7 @@ impl<T: Send> Receiver<T> {
             }
             let slot = &shared.slots[receiver.head & (shared.slots.len() - 1)];
             // SAFETY: `filled` (Acquire) says that the message is complete; head moves on, so it is read once.
-            let value = unsafe { (*slot.value.get()).assume_init_read() };
+            let value = slot.value.with_mut(|cell| unsafe { (*cell).assume_init_read() });
             receiver.head = receiver.head.wrapping_add(1);
             count += 1;
             if count % GROUP == 0 {
@@ -353,7 +351,3 @@ impl Cursor {
         self.shared.state.load(Ordering::Acquire) == POISONED
     }
 }
-
-#[cfg(test)]
-#[path = "ring_tests.rs"]
-mod tests;

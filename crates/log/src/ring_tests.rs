@@ -1,8 +1,10 @@
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::*;
+use crate::ring::*;
 
 const LONG: Duration = Duration::from_secs(20);
 

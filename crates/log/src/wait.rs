@@ -1,13 +1,9 @@
 //! Adaptive waiting: look a few times, then sleep until woken.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// The most times a waiter looks before it sleeps. One look with a pause is some tens of nanoseconds, so this is a few
-/// microseconds: less than a sleep and a wake cost, and nothing that an idle system would notice.
-const MOST_SPINS: u32 = 128;
-const FEWEST_SPINS: u32 = 4;
+use super::sync::{AtomicU32, Condvar, Mutex, Ordering, SPINS, fence};
 
 /// A place where threads wait for a condition that other threads make true.
 ///
@@ -24,7 +20,7 @@ impl WaitPoint {
     pub(crate) fn new() -> WaitPoint {
         WaitPoint {
             sleepers: AtomicU32::new(0),
-            spins: AtomicU32::new(MOST_SPINS),
+            spins: AtomicU32::new(*SPINS.end()),
             lock: Mutex::new(()),
             condvar: Condvar::new(),
         }
@@ -41,11 +37,11 @@ impl WaitPoint {
         for _ in 0..budget {
             std::hint::spin_loop();
             if ready() {
-                self.spins.store((budget * 2).min(MOST_SPINS), Ordering::Relaxed);
+                self.spins.store((budget * 2).min(*SPINS.end()), Ordering::Relaxed);
                 return true;
             }
         }
-        self.spins.store((budget / 2).max(FEWEST_SPINS), Ordering::Relaxed);
+        self.spins.store((budget / 2).max(*SPINS.start()), Ordering::Relaxed);
         let deadline = Instant::now().checked_add(timeout);
         // Announced before the last look: either the waker sees a sleeper, or this look sees its write.
         self.sleepers.fetch_add(1, Ordering::SeqCst);

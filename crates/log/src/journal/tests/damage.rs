@@ -210,16 +210,20 @@ fn exchanged_and_missing_parts_are_refused() {
         let second = first + RECORD_HEADER + payload(1).len();
         swap(storage, &paths[0], first, second, 8);
     });
+    let other = SimStorage::new();
+    let (mut journal, _) = Journal::open(other.clone(), config(4096)).unwrap();
+    for count in [2, 7, 1, 20, 3, 30, 4, 9] {
+        append_with(&mut journal, count, |seq| payload(seq).iter().map(|byte| byte ^ 1).collect()).unwrap();
+        journal.sync().unwrap();
+    }
+    journal.close().unwrap();
     refuse("a segment of another history", |storage| {
-        let other = SimStorage::new();
-        let (mut journal, _) = Journal::open(other.clone(), config(4096)).unwrap();
-        for count in [2, 7, 1, 20, 3, 30, 4, 9] {
-            append_with(&mut journal, count, |seq| payload(seq).iter().map(|byte| byte ^ 1).collect())
-                .unwrap();
-            journal.sync().unwrap();
-        }
-        journal.close().unwrap();
         storage.set_bytes(&paths[1], other.bytes(&paths[1]).unwrap());
+    });
+    refuse("a batch of another history", |storage| {
+        let mut bytes = storage.bytes(&paths[0]).unwrap();
+        bytes[512..1024].copy_from_slice(&other.bytes(&paths[0]).unwrap()[512..1024]);
+        storage.set_bytes(&paths[0], bytes);
     });
 }
 
