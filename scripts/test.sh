@@ -16,7 +16,16 @@ lint() {
   scripts/deny.sh
 }
 
+# Recordings are not in the repository. Their tests pass without them; that must not go unnoticed.
+recordings() {
+  local data="${HOGA_DATA:-$PWD/../shared/data}" folder
+  for folder in bitstamp-l3 me-consensus kraken-ohlc exchange-captures; do
+    [ -d "$data/$folder" ] || echo "SKIP $folder: no recording in $data (set HOGA_DATA)"
+  done
+}
+
 unit() {
+  recordings
   say "Rust tests"
   cargo test --workspace --locked --no-fail-fast 2>&1
   say "console tests"

@@ -138,7 +138,7 @@ fn audit(flags: &Audit) -> Result<(), End> {
     if flags.json {
         print(format_args!("{report}"))?;
     } else {
-        print(format_args!("audit at command {}", report["seq"]))?;
+        print(format_args!("audit at command {}", report["at"]))?;
         for (asset, row) in report["assets"].as_object().into_iter().flatten() {
             print(format_args!("  {asset:<8} {row}"))?;
         }
