@@ -12,10 +12,10 @@ pub(crate) const MAX_COMMANDS: usize = 256;
 
 /// Buffers between the matcher and the journal, and between the matcher and the gate: the bound of both queues. When all are under way
 /// the matcher waits, and the inbound ring fills up behind it.
-pub(crate) const BUFFERS: usize = 256;
+pub(crate) const BUFFERS: usize = 128;
 
 /// Events that a recycled buffer may keep room for. One command that sweeps a deep book makes more; its buffer is freed afterwards.
-const MAX_KEPT_EVENTS: usize = 4_096;
+const MAX_KEPT_EVENTS: usize = 1_024;
 
 /// A matched command that waits to be durable.
 pub(crate) struct Pending {
@@ -50,8 +50,9 @@ impl Outcome {
 pub(crate) struct Supply<T> {
     full: SyncSender<T>,
     free: Receiver<T>,
-    /// A buffer that was taken and not used.
-    kept: Option<T>,
+    /// Buffers at hand. The last one that came back is used first, so that only as many buffers grow to their working size as are really
+    /// under way at once.
+    at_hand: Vec<T>,
 }
 
 /// The other end.
@@ -68,18 +69,22 @@ pub(crate) fn circulation<T: Default>() -> (Supply<T>, Demand<T>) {
         // The channel was made with this many places and its receiver lives.
         let _ = to_maker.try_send(T::default());
     }
-    (Supply { full: to_user, free: from_user, kept: None }, Demand { full: from_maker, free: to_maker })
+    (
+        Supply { full: to_user, free: from_user, at_hand: Vec::with_capacity(BUFFERS) },
+        Demand { full: from_maker, free: to_maker },
+    )
 }
 
 impl<T> Supply<T> {
     /// An empty buffer; waits until the other side gives one back. `None`: the other side has ended.
     pub fn take(&mut self) -> Option<T> {
-        self.kept.take().or_else(|| self.free.recv().ok())
+        self.at_hand.extend(self.free.try_iter());
+        self.at_hand.pop().or_else(|| self.free.recv().ok())
     }
 
     /// Puts an unused buffer back.
     pub fn keep(&mut self, buffer: T) {
-        self.kept = Some(buffer);
+        self.at_hand.push(buffer);
     }
 
     /// Hands a buffer over. Never waits: there are as many places as buffers. `false`: the other side has ended.

@@ -256,14 +256,14 @@ fn recover<S: Storage>(
     let (journal, recovery) = Journal::open_from(storage.clone(), journal_config, newest)?;
     let mut publisher = Publisher::open(config, &*log)?;
     let base = choose(&snapshots, &publisher, recovery.first, recovery.last)?;
-    let (snapshot, exchange) = match base {
+    let (snapshot, exchange, digest) = match base {
         Some(restored) => {
             publisher.resume(Some(&restored.counters))?;
-            (restored.seq, restored.exchange)
+            (restored.seq, restored.exchange, Some(restored.digest))
         }
         None => {
             publisher.resume(None)?;
-            (Seq(0), Exchange::new())
+            (Seq(0), Exchange::new(), None)
         }
     };
     let reader = JournalReader::open(storage.clone(), config.journal_dir(), snapshot.next())?;
@@ -278,12 +278,15 @@ fn recover<S: Storage>(
         }
     }
     follower.publisher.check_not_ahead(recovery.last)?;
+    let replayed = recovery.last.0 - snapshot.0;
+    // The snapshot's was checked against its state just now; only a state that has moved on needs a new one.
+    let digest = digest.filter(|_| replayed == 0).unwrap_or_else(|| follower.exchange.digest());
     let started = Started {
         snapshot,
-        replayed: recovery.last.0 - snapshot.0,
+        replayed,
         republished,
         cut_bytes: recovery.cut_bytes,
-        digest: follower.exchange.digest(),
+        digest,
         took: start.elapsed(),
     };
     tracing::info!(

@@ -42,6 +42,7 @@ pub(crate) struct Encoded {
 pub(crate) struct Restored {
     pub seq: Seq,
     pub exchange: Exchange,
+    pub digest: u128,
     pub counters: Vec<(String, Vec<u64>)>,
 }
 
@@ -145,7 +146,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Restored, String> {
     if exchange.digest() != digest {
         return Err(format!("its state has digest {:032x}, not {digest:032x}", exchange.digest()));
     }
-    Ok(Restored { seq, exchange, counters })
+    Ok(Restored { seq, exchange, digest, counters })
 }
 
 fn file_name(seq: Seq) -> String {
