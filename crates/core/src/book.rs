@@ -115,6 +115,9 @@ pub struct Book {
     free_level: u32,
     /// By side.
     ladders: [Ladder; 2],
+    /// Levels by a hash of side and price, as far as they were used lately: most orders join a level that is there, and find it here
+    /// without a search. A hint is checked against the level itself, so that it need not be kept up to date.
+    hints: Box<[u32; HINTS]>,
     index: Table,
     len: usize,
     /// The sum of all quantities. While it fits an `i64`, every level's total does, and no level has to be looked at.
@@ -125,6 +128,15 @@ impl Default for Book {
     fn default() -> Book {
         Book::new()
     }
+}
+
+const HINTS: usize = 512;
+
+/// Where the hint of a side and price lies.
+#[inline]
+fn hint_of(side: Side, price: i64) -> usize {
+    let hash = (price as u64).wrapping_add(side as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (hash >> (u64::BITS - HINTS.ilog2())) as usize
 }
 
 /// A key that grows towards the better price.
@@ -143,7 +155,8 @@ impl Book {
             levels: Vec::new(),
             free_level: NO_SLOT,
             ladders: [Ladder::new(), Ladder::new()],
-            index: Table::new(),
+            hints: Box::new([NO_SLOT; HINTS]),
+            index: Table::with_room(512),
             len: 0,
             volume: 0,
         }
@@ -271,6 +284,53 @@ impl Book {
         handle: u32,
     ) -> Result<(Slot, i64), BookError> {
         debug_assert!(price >= 0 && qty > 0 && self.find(id).is_none());
+        let slot = self.take_node(id, handle);
+        match self.attach(slot, side, price, qty) {
+            Ok(total) => {
+                self.index.insert(sequence_hash(id), slot);
+                Ok((slot, total))
+            }
+            Err(error) => {
+                self.free_node(slot);
+                Err(error)
+            }
+        }
+    }
+
+    /// A node that is in no level yet.
+    #[inline]
+    fn take_node(&mut self, id: u64, handle: u32) -> Slot {
+        let node = Node { id, qty: 0, previous: NO_SLOT, next: NO_SLOT, level: NO_SLOT, handle };
+        self.len += 1;
+        if self.free_node == NO_SLOT {
+            self.nodes.push(node);
+            (self.nodes.len() - 1) as u32
+        } else {
+            let slot = self.free_node;
+            self.free_node = self.nodes[slot as usize].next;
+            self.nodes[slot as usize] = node;
+            slot
+        }
+    }
+
+    #[inline]
+    fn free_node(&mut self, slot: Slot) {
+        self.nodes[slot as usize].next = self.free_node;
+        self.free_node = slot;
+        self.len -= 1;
+    }
+
+    /// The level of a price; a new one when there is none.
+    #[inline]
+    fn level_for(&mut self, side: Side, price: i64) -> u32 {
+        let at = hint_of(side, price);
+        let hint = self.hints[at];
+        if let Some(level) = self.levels.get(hint as usize)
+            && (level.price, level.side) == (price, side)
+            && level.orders > 0
+        {
+            return hint;
+        }
         let key = key_of(side, price);
         let index = match self.ladder(side).find(key) {
             Ok(level) => level,
@@ -280,33 +340,34 @@ impl Book {
                 level
             }
         };
+        self.hints[at] = index;
+        index
+    }
+
+    /// Links a node to the back of a level. Returns the level's new total.
+    #[inline]
+    fn attach(&mut self, slot: Slot, side: Side, price: i64, qty: i64) -> Result<i64, BookError> {
+        let index = self.level_for(side, price);
         let level = &mut self.levels[index as usize];
+        // A level that was just made has room for any quantity, so none is left behind empty.
         let Some(total) = level.total.checked_add(qty) else {
             return Err(BookError::LevelFull(price));
         };
         level.total = total;
         level.orders += 1;
-        let previous = level.tail;
-        let node = Node { id, qty, previous, next: NO_SLOT, level: index, handle };
-        let slot = if self.free_node == NO_SLOT {
-            self.nodes.push(node);
-            (self.nodes.len() - 1) as u32
-        } else {
-            let slot = self.free_node;
-            self.free_node = self.nodes[slot as usize].next;
-            self.nodes[slot as usize] = node;
-            slot
-        };
-        self.levels[index as usize].tail = slot;
+        let previous = std::mem::replace(&mut level.tail, slot);
         if previous == NO_SLOT {
-            self.levels[index as usize].head = slot;
+            level.head = slot;
         } else {
             self.nodes[previous as usize].next = slot;
         }
-        self.index.insert(sequence_hash(id), slot);
-        self.len += 1;
+        let node = &mut self.nodes[slot as usize];
+        node.qty = qty;
+        node.level = index;
+        node.previous = previous;
+        node.next = NO_SLOT;
         self.volume += i128::from(qty);
-        Ok((slot, total))
+        Ok(total)
     }
 
     #[inline]
@@ -344,32 +405,37 @@ impl Book {
     /// Takes an order out. Returns the level's new total.
     #[inline]
     pub fn remove(&mut self, slot: Slot) -> i64 {
-        let node = self.nodes[slot as usize];
-        self.index.remove(sequence_hash(node.id), slot);
-        let level = &mut self.levels[node.level as usize];
-        level.total -= node.qty;
+        self.index.remove(sequence_hash(self.nodes[slot as usize].id), slot);
+        let total = self.detach(slot);
+        self.free_node(slot);
+        total
+    }
+
+    /// Unlinks a node from its level, which goes when it is empty. Returns the level's new total.
+    #[inline]
+    fn detach(&mut self, slot: Slot) -> i64 {
+        let Node { qty, previous, next, level: index, .. } = self.nodes[slot as usize];
+        self.volume -= i128::from(qty);
+        let level = &mut self.levels[index as usize];
+        level.total -= qty;
         level.orders -= 1;
         let (total, side, price) = (level.total, level.side, level.price);
         if level.orders == 0 {
             level.head = self.free_level;
-            self.free_level = node.level;
+            self.free_level = index;
             self.ladder_mut(side).remove(key_of(side, price));
-        } else {
-            if node.previous == NO_SLOT {
-                level.head = node.next;
-            } else {
-                self.nodes[node.previous as usize].next = node.next;
-            }
-            if node.next == NO_SLOT {
-                level.tail = node.previous;
-            } else {
-                self.nodes[node.next as usize].previous = node.previous;
-            }
+            return total;
         }
-        self.nodes[slot as usize].next = self.free_node;
-        self.free_node = slot;
-        self.len -= 1;
-        self.volume -= i128::from(node.qty);
+        if previous == NO_SLOT {
+            level.head = next;
+        } else {
+            self.nodes[previous as usize].next = next;
+        }
+        if next == NO_SLOT {
+            level.tail = previous;
+        } else {
+            self.nodes[next as usize].previous = previous;
+        }
         total
     }
 
@@ -408,15 +474,24 @@ impl Book {
         if price < 0 || qty <= 0 {
             return Err(BookError::OutOfRange { price, qty });
         }
-        if self.find(id).is_some() {
+        let hash = sequence_hash(id);
+        let Ok(vacancy) = self.index.vacancy(hash, |slot| self.nodes[slot as usize].id == id) else {
             return Err(BookError::DuplicateId(id));
-        }
+        };
         // Checked before anything trades, so that a refused order changes nothing.
         if !self.has_room(side, price, qty) {
             return Err(BookError::LevelFull(price));
         }
         let left = self.cross(side, price, qty, &mut on_match);
-        if left > 0 && !immediate {
+        if left == 0 || immediate {
+            return Ok(left);
+        }
+        if left == qty {
+            // Nothing traded, so the index is as it was.
+            let slot = self.take_node(id, NO_SLOT);
+            self.attach(slot, side, price, left)?;
+            self.index.fill(vacancy, hash, slot);
+        } else {
             self.rest(id, side, price, left, NO_SLOT)?;
         }
         Ok(left)
@@ -424,9 +499,11 @@ impl Book {
 
     /// Takes an order out by its id; returns what it was.
     pub fn cancel(&mut self, id: u64) -> Result<Resting, BookError> {
-        let slot = self.find(id).ok_or(BookError::UnknownId(id))?;
+        let is = |slot: u32| self.nodes[slot as usize].id == id;
+        let slot = self.index.take(sequence_hash(id), is).ok_or(BookError::UnknownId(id))?;
         let resting = self.get(slot);
-        self.remove(slot);
+        self.detach(slot);
+        self.free_node(slot);
         Ok(resting)
     }
 
@@ -448,10 +525,14 @@ impl Book {
         if qty > own && !self.has_room(old.side, price, qty - own) {
             return Err(BookError::LevelFull(price));
         }
-        self.remove(slot);
+        // While it is out of its level it keeps its node and its place in the index.
+        self.detach(slot);
         let left = self.cross(old.side, price, qty, &mut on_match);
         if left > 0 {
-            self.rest(id, old.side, price, left, old.handle)?;
+            self.attach(slot, old.side, price, left)?;
+        } else {
+            self.index.remove(sequence_hash(id), slot);
+            self.free_node(slot);
         }
         Ok(left)
     }

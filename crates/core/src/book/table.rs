@@ -41,7 +41,12 @@ impl Table {
     const START: usize = 64;
 
     pub(crate) fn new() -> Table {
-        Table { entries: vec![EMPTY; Self::START].into_boxed_slice(), len: 0 }
+        Table::with_room(Self::START / 2)
+    }
+
+    /// A table that takes so many slots (rounded up to a power of two) before it grows.
+    pub(crate) fn with_room(slots: usize) -> Table {
+        Table { entries: vec![EMPTY; (slots * 2).next_power_of_two()].into_boxed_slice(), len: 0 }
     }
 
     #[cfg(test)]
@@ -81,6 +86,53 @@ impl Table {
         }
         self.put(Entry { hash, slot });
         self.len += 1;
+    }
+
+    /// The place for a new slot with this hash, or the slot for which `is` holds. The place is valid until the table changes.
+    #[inline]
+    pub(crate) fn vacancy(&mut self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Result<usize, u32> {
+        if (self.len + 1) * 2 > self.entries.len() {
+            self.grow();
+        }
+        let mask = self.mask();
+        let mut at = hash as usize & mask;
+        loop {
+            let entry = self.entries[at];
+            if entry.slot == NO_SLOT {
+                return Ok(at);
+            }
+            if entry.hash == hash && is(entry.slot) {
+                return Err(entry.slot);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Adds a slot at the place that [`Table::vacancy`] gave.
+    #[inline]
+    pub(crate) fn fill(&mut self, at: usize, hash: u32, slot: u32) {
+        debug_assert!(self.entries[at].slot == NO_SLOT);
+        self.entries[at] = Entry { hash, slot };
+        self.len += 1;
+    }
+
+    /// Finds and removes.
+    #[inline]
+    pub(crate) fn take(&mut self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
+        let mask = self.mask();
+        let mut at = hash as usize & mask;
+        loop {
+            let entry = self.entries[at];
+            if entry.slot == NO_SLOT {
+                return None;
+            }
+            if entry.hash == hash && is(entry.slot) {
+                self.close_gap(at);
+                self.len -= 1;
+                return Some(entry.slot);
+            }
+            at = (at + 1) & mask;
+        }
     }
 
     #[inline]
