@@ -260,6 +260,11 @@ impl Batch {
         Batch::default()
     }
 
+    /// An empty batch with room for `bytes` bytes of records and their headers.
+    pub fn with_capacity(bytes: usize) -> Batch {
+        Batch { bytes: Vec::with_capacity(bytes), ..Batch::default() }
+    }
+
     /// Adds a record.
     ///
     /// # Panics

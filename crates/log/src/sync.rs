@@ -1,6 +1,5 @@
 //! The primitives under the ring, behind names that a model checker can take the place of.
 
-pub(crate) use std::cell::UnsafeCell as StdCell;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub(crate) use std::sync::{Arc, Condvar, Mutex};
 
@@ -9,11 +8,11 @@ pub(crate) use std::sync::{Arc, Condvar, Mutex};
 pub(crate) const SPINS: std::ops::RangeInclusive<u32> = 4..=128;
 
 /// A cell without a lock; who may look inside when is the ring's affair.
-pub(crate) struct UnsafeCell<T>(StdCell<T>);
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
     pub(crate) fn new(value: T) -> UnsafeCell<T> {
-        UnsafeCell(StdCell::new(value))
+        UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
     /// Calls `f` with a pointer for writing; the caller has exclusive access.

@@ -89,6 +89,9 @@ impl<S: Storage> JournalReader<S> {
                 stop = f(Seq(seq), payload).is_break();
             }
             if at < batch.body {
+                if left > 0 && !stop && self.next <= upto.0 {
+                    return Err(self.damaged(batch.offset, "the batch there ends before its records do"));
+                }
                 self.current = Some((batch, at));
             } else {
                 self.next = self.next.max(batch.last + 1);

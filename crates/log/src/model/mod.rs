@@ -2,6 +2,8 @@
 //!
 //! The files of the ring are compiled a second time here, over loom's primitives in the place of the standard ones.
 
+#![allow(clippy::duplicate_mod)] // They are compiled twice on purpose.
+
 #[path = "../ring.rs"]
 #[allow(dead_code)]
 mod ring;
