@@ -180,8 +180,10 @@ for (const [size, viewport] of Object.entries(SIZES)) {
       await picture('trading');
     }, LIMIT_MS);
 
-    await check(`${label}: the book had no gap, the page no complaint`, async () => {
-      assert.equal(await test(page, 'gaps').textContent(), '0');
+    await check(`${label}: no gap, no resync, no candle that went back; the page has no complaint`, async () => {
+      for (const figure of ['gaps', 'resyncs', 'stale-candles']) {
+        assert.equal(await test(page, figure).textContent(), '0', figure);
+      }
       assert.deepEqual(complaints, []);
     }, LIMIT_MS);
     await context.close();

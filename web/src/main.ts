@@ -5,7 +5,7 @@ import './styles/layout.css';
 import './styles/panels.css';
 import { AccountFeed } from './account/account-feed.ts';
 import { Session } from './account/session.ts';
-import { plain, type Units } from './decimal.ts';
+import type { Units } from './decimal.ts';
 import { INTERVALS, type Interval } from './market/candles.ts';
 import { MarketFeed } from './market/market-feed.ts';
 import { marketsOf, type Market } from './market/market.ts';
@@ -15,7 +15,7 @@ import { openDeposit, openKeys, openSignIn } from './panels/dialogs.ts';
 import { ladderPanel } from './panels/ladder.ts';
 import { marketHeader } from './panels/market-header.ts';
 import { marketList } from './panels/market-list.ts';
-import { orderForm } from './panels/order-form.ts';
+import { orderForm, orderText } from './panels/order-form.ts';
 import { statusBar } from './panels/status-bar.ts';
 import { tapePanel } from './panels/tape.ts';
 import { Rest } from './rest.ts';
@@ -28,6 +28,7 @@ import { language, switchLanguage, words } from './shell/words.ts';
 type View = 'markets' | 'chart' | 'trade' | 'account';
 
 const RETRY_MS = 2_000;
+const YOUNG_MINUTES = 15;
 const STORED_MARKET = 'hoga.market';
 const STORED_INTERVAL = 'hoga.interval';
 
@@ -48,6 +49,18 @@ async function loadMarkets(): Promise<Market[]> {
     setText(waiting, words.noMarkets);
     if (!waiting.isConnected) document.body.append(waiting);
     await new Promise(resolve => setTimeout(resolve, RETRY_MS));
+  }
+}
+
+/** The interval of the last visit; on a first visit minutes, or seconds where the market is too young to show minutes. */
+async function firstInterval(market: Market): Promise<Interval> {
+  const stored = INTERVALS.find(one => one === localStorage.getItem(STORED_INTERVAL));
+  if (stored) return stored;
+  try {
+    const minutes = await rest.klines({ symbol: market.symbol, interval: '1m', limit: YOUNG_MINUTES });
+    return minutes.length < YOUNG_MINUTES ? '1s' : '1m';
+  } catch {
+    return '1m';
   }
 }
 
@@ -103,8 +116,7 @@ async function start(): Promise<void> {
   mountToasts();
   const markets = await loadMarkets();
   const first = markets.find(({ symbol }) => symbol === localStorage.getItem(STORED_MARKET)) ?? markets[0]!;
-  const interval = INTERVALS.find(one => one === localStorage.getItem(STORED_INTERVAL)) ?? '1m';
-  const feed = new MarketFeed(rest, first, interval satisfies Interval);
+  const feed = new MarketFeed(rest, first, await firstInterval(first));
   const session = new Session(rest);
   const account = new AccountFeed(rest);
 
@@ -148,17 +160,19 @@ async function start(): Promise<void> {
   showView('chart');
 
   feed.marketChanged.on(() => localStorage.setItem(STORED_MARKET, feed.market.symbol));
-  feed.candlesChanged.on(({ kind }) => kind === 'all' && localStorage.setItem(STORED_INTERVAL, feed.interval));
+  feed.intervalChanged.on(() => localStorage.setItem(STORED_INTERVAL, feed.interval));
   const followSession = (): void => {
     if (session.name === null) account.stop();
     else account.start(feed.market.symbol);
   };
   session.changed.on(followSession);
   session.expired.on(() => toast(words.sessionEnded, '', 'bad'));
+  const bySymbol = new Map(markets.map(market => [market.symbol, market]));
   account.noticed.on(({ kind, symbol, side, quantity, price }) => {
     const title = { filled: words.orderFilled, canceled: words.orderCanceled, expired: words.orderExpired }[kind];
-    const what = `${side === 'BUY' ? words.buy : words.sell} ${symbol} · ${plain(quantity)}${price > 0n ? ` @ ${plain(price)}` : ''}`;
-    toast(title, what, kind === 'filled' ? (side === 'BUY' ? 'up' : 'down') : 'plain');
+    const market = bySymbol.get(symbol);
+    const tone = kind !== 'filled' ? 'plain' : side === 'BUY' ? 'up' : 'down';
+    if (market) toast(title, orderText(market, side, quantity, price), tone);
   });
   feed.start();
   followSession();

@@ -32,11 +32,16 @@ test('events before the snapshot are buffered, those that it holds are dropped, 
 });
 
 test('the first event may begin before the snapshot as long as it covers the next update', () => {
-  const book = buffering();
-  book.onEvent(event(95, 105, [['99', '3']]));
-  assert.equal(book.onSnapshot(snapshot(100)), 'applied');
-  assert.equal(book.lastUpdateId, 105);
-  assert.equal(book.gaps, 0);
+  for (const snapshotFirst of [false, true]) {
+    const book = buffering();
+    const first = event(95, 105, [['99', '3']]);
+    if (snapshotFirst) assert.equal(book.onSnapshot(snapshot(100)), 'applied');
+    assert.equal(book.onEvent(first), snapshotFirst ? 'applied' : 'buffered');
+    if (!snapshotFirst) assert.equal(book.onSnapshot(snapshot(100)), 'applied');
+    assert.equal(book.lastUpdateId, 105);
+    assert.equal(book.gaps, 0);
+    assert.equal(book.onEvent(event(104, 107)), 'resync', 'only the first one may');
+  }
 });
 
 test('a snapshot taken before the stream began is a gap', () => {

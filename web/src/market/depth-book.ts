@@ -42,6 +42,8 @@ export class DepthBook {
   /** Snapshots taken again because the copy could not be trusted any more. */
   resyncs = 0;
   private buffer: DepthEvent[] = [];
+  /** No event was applied to the snapshot yet. */
+  private bare = false;
 
   /** Forgets the levels and starts to buffer: called before each snapshot is asked for. `resync`: of the same market again. */
   restart(resync: boolean): void {
@@ -60,7 +62,9 @@ export class DepthBook {
       return 'buffered';
     }
     if (event.u <= this.lastUpdateId) return 'duplicate';
-    if (event.U !== this.lastUpdateId + 1) {
+    // The first event after a snapshot has to cover the next update; it may begin earlier, as quantities are absolute.
+    const next = this.lastUpdateId + 1;
+    if (this.bare ? event.U > next : event.U !== next) {
       this.gaps += 1;
       return 'resync';
     }
@@ -71,27 +75,21 @@ export class DepthBook {
     fill(this.bids, snapshot.bids, true);
     fill(this.asks, snapshot.asks, false);
     this.lastUpdateId = snapshot.lastUpdateId;
-    const waiting = this.buffer.filter(event => event.u > snapshot.lastUpdateId);
+    const waiting = this.buffer;
     this.buffer = [];
     this.state = 'live';
-    const first = waiting[0];
-    // The first event has to cover the update after the snapshot; it may begin earlier, as it holds absolute quantities.
-    if (first && first.U > snapshot.lastUpdateId + 1) {
-      this.gaps += 1;
-      return 'resync';
+    this.bare = true;
+    for (const event of waiting) {
+      if (this.onEvent(event) === 'resync') return 'resync';
     }
-    let result: FoldResult = first ? this.apply(first) : 'applied';
-    for (const event of waiting.slice(1)) {
-      if (result === 'resync') break;
-      result = this.onEvent(event);
-    }
-    return result === 'duplicate' ? 'applied' : result;
+    return 'applied';
   }
 
   private apply(event: DepthEvent): FoldResult {
     for (const [price, quantity] of event.b) put(this.bids, units(price), units(quantity), true);
     for (const [price, quantity] of event.a) put(this.asks, units(price), units(quantity), false);
     this.lastUpdateId = event.u;
+    this.bare = false;
     const bid = this.bids[0];
     const ask = this.asks[0];
     // A crossed copy means that a removal was lost, whatever the ids say.

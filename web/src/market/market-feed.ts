@@ -37,7 +37,7 @@ const TRADES_KEPT = 60;
 const SNAPSHOT_LEVELS = 1_000;
 const CANDLES_PER_PAGE = 1_000;
 const RETRY_MS = 1_000;
-/** The server takes five requests a second on a stream connection; a change of market is at most two. */
+/** Clicks that follow each other faster are joined into one change of the subscriptions. */
 const BETWEEN_CHANGES_MS = 500;
 
 export class MarketFeed {
@@ -54,6 +54,7 @@ export class MarketFeed {
   readonly tradesChanged = new Signal();
   readonly tickersChanged = new Signal();
   readonly marketChanged = new Signal();
+  readonly intervalChanged = new Signal();
   readonly healthChanged = new Signal();
 
   private subscribed = new Set<string>();
@@ -101,6 +102,7 @@ export class MarketFeed {
   selectInterval(interval: Interval): void {
     if (interval === this.interval) return;
     this.interval = interval;
+    this.intervalChanged.emit();
     this.timeline.clear();
     this.candlesChanged.emit({ kind: 'all' });
     this.change('candles');

@@ -11,7 +11,8 @@ import {
   type TimeInForce,
 } from '../account/order-draft.ts';
 import type { Session } from '../account/session.ts';
-import { formatUnits, plain, type Units } from '../decimal.ts';
+import { formatUnits, plain, units, type Units } from '../decimal.ts';
+import type { Market } from '../market/market.ts';
 import type { MarketFeed } from '../market/market-feed.ts';
 import { Refused } from '../rest.ts';
 import { h, setText } from '../shell/dom.ts';
@@ -197,7 +198,9 @@ export function orderForm(feed: MarketFeed, account: AccountFeed, session: Sessi
       const row = await account.place(checked.order);
       const tone = row.side === 'BUY' ? 'up' : 'down';
       // What became of it at once is told by the account's stream.
-      if (row.status === 'NEW' || !account.ready) toast(words.orderPlaced, `${row.side === 'BUY' ? words.buy : words.sell} ${market.base}/${market.quote} · ${row.status}`, tone);
+      if (row.status === 'NEW' || !account.ready) {
+        toast(words.orderPlaced, orderText(market, row.side, units(row.origQty), units(row.price)), tone);
+      }
       tried = false;
       update({ amount: '', total: '' });
     } catch (reason) {
@@ -253,6 +256,12 @@ export function orderForm(feed: MarketFeed, account: AccountFeed, session: Sessi
     element: h('section', { class: 'panel form', 'aria-label': words.trade }, form),
     setPrice: price => update({ price: plain(price), ...(draft.kind === 'market' ? { kind: 'limit' as Kind } : {}) }),
   };
+}
+
+/** An order in a line: `Buy 0.01 BTC @ 95,000.00`; without a price where it has none. */
+export function orderText(market: Market, side: string, quantity: Units, price: Units): string {
+  const what = `${side === 'BUY' ? words.buy : words.sell} ${plain(quantity)} ${market.base}`;
+  return price > 0n ? `${what} @ ${formatUnits(price, market.pricePlaces, true)} ${market.quote}` : what;
 }
 
 function faultText({ field, reason, bound }: Fault): string {

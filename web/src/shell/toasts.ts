@@ -1,7 +1,7 @@
 import { h } from './dom.ts';
 
-const SHOWN_MS = 5_000;
-const MOST = 4;
+const SHOWN_MS = 4_000;
+const MOST = 3;
 
 const region = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });
 
