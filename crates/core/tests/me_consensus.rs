@@ -84,7 +84,7 @@ fn gunzip(path: PathBuf) -> String {
 fn slices_are_equal() {
     for scenario in ["normal", "static", "swing-25", "swing-40", "flash-crash"] {
         let Some(messages) = data(&format!("{scenario}-20k-seed7.csv.gz")) else {
-            println!("SKIP me-consensus slices: data folder not found");
+            eprintln!("SKIP me-consensus slices: data folder not found");
             return;
         };
         let reports = data(&format!("{scenario}-20k-seed7.reports.gz")).expect("reports beside the messages");
@@ -97,7 +97,7 @@ fn slices_are_equal() {
 #[test]
 fn edge_cases_are_equal() {
     let Some(path) = data("edge-cases.json") else {
-        println!("SKIP me-consensus edge cases: data folder not found");
+        eprintln!("SKIP me-consensus edge cases: data folder not found");
         return;
     };
     let cases: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -136,7 +136,7 @@ fn the_published_hash_of_normal_is_reproduced() {
     let (Some(first), Some(second), Some(hashes)) =
         (data("normal-1m.part1.csv.xz"), data("normal-1m.part2.csv.xz"), data("correctness_hash.txt"))
     else {
-        println!("SKIP me-consensus normal: data folder not found");
+        eprintln!("SKIP me-consensus normal: data folder not found");
         return;
     };
     let mut oracle = Oracle::new();

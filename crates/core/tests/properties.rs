@@ -75,12 +75,16 @@ fn start() -> Vec<Body> {
 
 fn client(byte: u8) -> ClientId {
     // Every second order has no name, so that the others collide now and then.
-    if byte % 2 == 0 { ClientId::NONE } else { ClientId::new(&format!("name-{}", byte % 16)).unwrap() }
+    if byte.is_multiple_of(2) {
+        ClientId::NONE
+    } else {
+        ClientId::new(&format!("name-{}", byte % 16)).unwrap()
+    }
 }
 
 /// Names an order by its client id or as one of the latest.
 fn order_ref(b: &[u8], last: u64) -> OrderRef {
-    if b[0] % 3 == 0 {
+    if b[0].is_multiple_of(3) {
         OrderRef::Client(client(b[1] | 1))
     } else {
         OrderRef::Id(OrderId((last + 1).saturating_sub(u64::from(b[1] % 24))))
@@ -101,8 +105,8 @@ fn place(b: &[u8; 10]) -> Body {
         OrderType::TakeProfitLimit,
     ];
     let order_type = TYPES[usize::from(b[2]) % TYPES.len()];
-    let by_quote = order_type == OrderType::Market && b[8] % 3 == 0;
-    let odd = b[9] % 32 == 0;
+    let by_quote = order_type == OrderType::Market && b[8].is_multiple_of(3);
+    let odd = b[9].is_multiple_of(32);
     let price = if order_type.has_price() || odd { i64::from(b[4] % 26) * TICK } else { 0 };
     let stop = if order_type.is_conditional() || odd { i64::from(b[5] % 24 + 1) * TICK } else { 0 };
     let qty = if by_quote && !odd { 0 } else { i64::from(b[6] % 18) * STEP + i64::from(b[6] == 255) };
@@ -113,7 +117,7 @@ fn place(b: &[u8; 10]) -> Body {
             u32::from(b[0]) % CLIENTS + 1 + u32::from(b[0] == 254) * 9
         }),
         market: MarketId(if b[1] == 255 { 7 } else { u16::from(b[1] % 4 == 3) }),
-        side: if b[3] % 2 == 0 { Side::Buy } else { Side::Sell },
+        side: if b[3].is_multiple_of(2) { Side::Buy } else { Side::Sell },
         order_type,
         tif: [TimeInForce::Gtc, TimeInForce::Gtc, TimeInForce::Ioc, TimeInForce::Fok][usize::from(b[8]) % 4],
         price: Price(price),

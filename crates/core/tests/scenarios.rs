@@ -158,8 +158,7 @@ impl Scenario {
     }
 
     fn orders(&self, account: AccountId) -> String {
-        let orders: Vec<String> =
-            self.exchange.open_orders(account, None).iter().map(|o| order_text(o)).collect();
+        let orders: Vec<String> = self.exchange.open_orders(account, None).iter().map(order_text).collect();
         if orders.is_empty() { "none".to_owned() } else { orders.join("; ") }
     }
 

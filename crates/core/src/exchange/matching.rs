@@ -52,7 +52,7 @@ enum End {
     Filled,
     /// Nothing within its limit is left.
     Exhausted,
-    /// Its amount does not cover one more step.
+    /// Its amount does not cover one more step, or its sums would not fit.
     Spent,
     /// Self-trade prevention ended it.
     Prevented,
@@ -87,6 +87,46 @@ impl Terms {
             maker_ppm: instrument.maker_fee_ppm,
             taker_ppm: instrument.taker_fee_ppm,
             step: instrument.lot_step,
+        }
+    }
+}
+
+/// One trade.
+struct Deal {
+    id: TradeId,
+    price: Price,
+    qty: Qty,
+    quote: Amount,
+    buyer_fee: Amount,
+    seller_fee: Amount,
+    taker_side: Side,
+}
+
+impl Deal {
+    /// The buyer's and the seller's of what the taker and the maker have.
+    fn sides<T>(&self, taker: T, maker: T) -> (T, T) {
+        match self.taker_side {
+            Side::Buy => (taker, maker),
+            Side::Sell => (maker, taker),
+        }
+    }
+
+    /// The trade as one of its orders sees it.
+    fn fill(&self, order: &Order, counter: &Order, terms: &Terms) -> Fill {
+        let (fee, fee_asset) = match order.request.side {
+            Side::Buy => (self.buyer_fee, terms.base),
+            Side::Sell => (self.seller_fee, terms.quote),
+        };
+        Fill {
+            trade: self.id,
+            price: self.price,
+            qty: self.qty,
+            quote: self.quote,
+            fee,
+            fee_asset,
+            maker: order.request.side != self.taker_side,
+            counter_order: counter.id,
+            counter_account: counter.request.account,
         }
     }
 }
@@ -232,8 +272,9 @@ impl Exchange {
         }
         match self.match_taker(at, taker, request.price.0, emit) {
             End::Filled | End::Prevented => {}
-            End::Exhausted | End::Spent => {
-                if tif != TimeInForce::Gtc || !self.rest_taker(at, taker) {
+            end => {
+                let rests = end == End::Exhausted && tif == TimeInForce::Gtc && self.rest_taker(at, taker);
+                if !rests {
                     self.end_taker(taker, Execution::Expired, OrderStatus::Expired, Qty::ZERO, emit);
                 }
             }
@@ -281,6 +322,10 @@ impl Exchange {
             if qty == 0 {
                 return End::Spent;
             }
+            // An order that is modified again and again can trade more than an `i64` counts: it ends there.
+            if !own && taker.order.filled_quote.checked_add(covered(maker.price, qty)).is_none() {
+                return End::Spent;
+            }
             if own {
                 if self.decrement(at, taker, &maker, qty, emit) {
                     return End::Prevented;
@@ -301,111 +346,91 @@ impl Exchange {
         terms: &Terms,
         emit: &mut Emitter<'_>,
     ) -> bool {
+        let side = taker.order.request.side;
         let price = resting.price;
-        let quote = covered(price, qty);
         let market = &mut self.markets[at];
         market.last_trade = TradeId(market.last_trade.0 + 1);
         market.last_price = Price(price);
-        let trade_id = market.last_trade;
+        let quote = covered(price, qty);
+        let ppm = |ours: Side| if side == ours { terms.taker_ppm } else { terms.maker_ppm };
+        let deal = Deal {
+            id: market.last_trade,
+            price: Price(price),
+            qty: Qty(qty),
+            quote,
+            buyer_fee: fee(Amount(qty), ppm(Side::Buy)),
+            seller_fee: fee(quote, ppm(Side::Sell)),
+            taker_side: side,
+        };
         let total = market.book.take(resting.slot, qty);
-        let Order {
-            request: NewOrder { side, market: market_id, account: taker_account, .. },
-            id: taker_id,
-            ..
-        } = taker.order;
-        self.touch(market_id, side.opposite(), price, total);
+        self.touch(taker.order.request.market, side.opposite(), price, total);
 
         let record = self.orders.get_mut(resting.handle);
-        record_fill(&mut record.order, qty, quote, emit);
+        record_fill(&mut record.order, &deal, emit);
         record.held = match side {
             Side::Buy => sound(record.held.checked_sub(Amount(qty))),
             Side::Sell => sound(record.held.checked_sub(quote)),
         };
-        let maker = record.order;
-        let maker_account = maker.request.account;
-        if qty == resting.qty {
+        let maker_filled = qty == resting.qty;
+        if maker_filled {
             record.order.status = OrderStatus::Filled;
         }
-        let maker = Order { status: record.order.status, ..maker };
+        let maker = record.order;
 
-        let ppm = |ours: Side| if side == ours { terms.taker_ppm } else { terms.maker_ppm };
-        let buyer_fee = fee(Amount(qty), ppm(Side::Buy));
-        let seller_fee = fee(quote, ppm(Side::Sell));
-        let (buyer, seller) = match side {
-            Side::Buy => (taker_account, maker_account),
-            Side::Sell => (maker_account, taker_account),
-        };
-        self.accounts.spend(buyer, terms.quote, quote);
-        self.accounts.credit(buyer, terms.base, Amount(qty - buyer_fee.0));
-        self.accounts.spend(seller, terms.base, Amount(qty));
-        self.accounts.credit(seller, terms.quote, Amount(quote.0 - seller_fee.0));
-        self.accounts.credit(EXCHANGE_ACCOUNT, terms.base, buyer_fee);
-        self.accounts.credit(EXCHANGE_ACCOUNT, terms.quote, seller_fee);
-
-        record_fill(&mut taker.order, qty, quote, emit);
-        let filled = self.reduce_taker(at, taker, qty, price, quote, terms);
+        self.settle(&taker.order, &maker, &deal, terms);
+        record_fill(&mut taker.order, &deal, emit);
         taker.low = taker.low.min(price);
         taker.high = taker.high.max(price);
-        if maker.status == OrderStatus::Filled {
+        let filled = self.reduce_taker(at, taker, &deal, terms);
+        if maker_filled {
             self.orders.remove(resting.handle, &mut self.accounts);
         }
-
-        let (buy_order, sell_order) = match side {
-            Side::Buy => (taker_id, maker.id),
-            Side::Sell => (maker.id, taker_id),
-        };
-        emit.emit(Event::Trade(Trade {
-            market: market_id,
-            id: trade_id,
-            price: Price(price),
-            qty: Qty(qty),
-            quote,
-            buy_order,
-            sell_order,
-            buyer,
-            seller,
-            taker_side: side,
-            buyer_fee,
-            seller_fee,
-        }));
-        let fill = |order: &Order, counter: &Order| {
-            let (fee, fee_asset) = match order.request.side {
-                Side::Buy => (buyer_fee, terms.base),
-                Side::Sell => (seller_fee, terms.quote),
-            };
-            Some(Fill {
-                trade: trade_id,
-                price: Price(price),
-                qty: Qty(qty),
-                quote,
-                fee,
-                fee_asset,
-                maker: order.request.side != side,
-                counter_order: counter.id,
-                counter_account: counter.request.account,
-            })
-        };
-        let maker_fill = fill(&maker, &taker.order);
-        let taker_fill = fill(&taker.order, &maker);
-        self.emit_order(Execution::Trade, &maker, maker_fill, ClientId::NONE, Qty::ZERO, emit);
-        self.emit_order(Execution::Trade, &taker.order, taker_fill, ClientId::NONE, Qty::ZERO, emit);
+        self.emit_fill(&taker.order, &maker, &deal, terms, emit);
         if filled && let Some(handle) = taker.seat.take() {
             self.orders.remove(handle, &mut self.accounts);
         }
         filled
     }
 
+    /// Moves the money: each side gets what the other gave, less its fee.
+    fn settle(&mut self, taker: &Order, maker: &Order, deal: &Deal, terms: &Terms) {
+        let (buyer, seller) = deal.sides(taker.request.account, maker.request.account);
+        let Deal { qty, quote, buyer_fee, seller_fee, .. } = *deal;
+        self.accounts.spend(buyer, terms.quote, quote);
+        self.accounts.credit(buyer, terms.base, Amount(qty.0 - buyer_fee.0));
+        self.accounts.spend(seller, terms.base, Amount(qty.0));
+        self.accounts.credit(seller, terms.quote, Amount(quote.0 - seller_fee.0));
+        self.accounts.credit(EXCHANGE_ACCOUNT, terms.base, buyer_fee);
+        self.accounts.credit(EXCHANGE_ACCOUNT, terms.quote, seller_fee);
+    }
+
+    fn emit_fill(&self, taker: &Order, maker: &Order, deal: &Deal, terms: &Terms, emit: &mut Emitter<'_>) {
+        let (buyer, seller) = deal.sides(taker.request.account, maker.request.account);
+        let (buy_order, sell_order) = deal.sides(taker.id, maker.id);
+        emit.emit(Event::Trade(Trade {
+            market: taker.request.market,
+            id: deal.id,
+            price: deal.price,
+            qty: deal.qty,
+            quote: deal.quote,
+            buy_order,
+            sell_order,
+            buyer,
+            seller,
+            taker_side: deal.taker_side,
+            buyer_fee: deal.buyer_fee,
+            seller_fee: deal.seller_fee,
+        }));
+        for (order, counter) in [(maker, taker), (taker, maker)] {
+            let fill = Some(deal.fill(order, counter, terms));
+            self.emit_order(Execution::Trade, order, fill, ClientId::NONE, Qty::ZERO, emit);
+        }
+    }
+
     /// Takes a fill from what the taker may still do and holds; returns whether it is filled. A limit buy's better price is released at once.
     /// An order by quote amount is filled when the rest of the amount does not cover one lot step at this price.
-    fn reduce_taker(
-        &mut self,
-        at: usize,
-        taker: &mut Taker,
-        qty: i64,
-        price: i64,
-        quote: Amount,
-        terms: &Terms,
-    ) -> bool {
+    fn reduce_taker(&mut self, at: usize, taker: &mut Taker, deal: &Deal, terms: &Terms) -> bool {
+        let Deal { price: Price(price), qty: Qty(qty), quote, .. } = *deal;
         if taker.left_qty != NO_CAP {
             taker.left_qty -= qty;
         }
@@ -456,10 +481,13 @@ impl Exchange {
         }
     }
 
-    /// Puts what is left into the book. False when the level cannot take it.
+    /// Puts what is left into the book. False when the level's total, or what the order will have traded in all, would not fit an `i64`.
     fn rest_taker(&mut self, at: usize, taker: &mut Taker) -> bool {
         let Order { id, request, .. } = taker.order;
-        if !self.markets[at].book.has_room(request.side, request.price.0, taker.left_qty) {
+        let rest = notional(request.price, Qty(taker.left_qty));
+        let countable = rest.and_then(|rest| rest.checked_add(taker.order.filled_quote)).is_some();
+        let room = self.markets[at].book.has_room(request.side, request.price.0, taker.left_qty);
+        if !room || !countable {
             return false;
         }
         let handle = match taker.seat {
@@ -572,9 +600,9 @@ impl Exchange {
     }
 }
 
-fn record_fill(order: &mut Order, qty: i64, quote: Amount, emit: &Emitter<'_>) {
-    order.filled = Qty(order.filled.0 + qty);
-    order.filled_quote = sound(order.filled_quote.checked_add(quote));
+fn record_fill(order: &mut Order, deal: &Deal, emit: &Emitter<'_>) {
+    order.filled = Qty(order.filled.0 + deal.qty.0);
+    order.filled_quote = sound(order.filled_quote.checked_add(deal.quote));
     order.status = OrderStatus::PartiallyFilled;
     order.updated = emit.time;
 }

@@ -20,7 +20,8 @@ impl Exchange {
         emit: &mut Emitter<'_>,
     ) -> Result<(), Reject> {
         let fresh = name != Name::default() && !self.assets.contains(&name);
-        if usize::from(id.0) != self.assets.len() || !fresh {
+        // The last number stays free, so that the count fits too.
+        if usize::from(id.0) != self.assets.len() || id.0 == u16::MAX || !fresh {
             return Err(Reject::InvalidDefinition);
         }
         self.assets.push(name);
@@ -50,7 +51,7 @@ impl Exchange {
             }
             None => {
                 let taken = self.instruments.iter().any(|instrument| instrument.symbol == new.symbol);
-                if at != self.instruments.len() || taken {
+                if at != self.instruments.len() || new.id.0 == u16::MAX || taken {
                     return Err(Reject::InvalidDefinition);
                 }
                 self.instruments.push(*new);

@@ -18,7 +18,7 @@ use crate::book::{Book, NO_SLOT};
 use crate::codec::{DecodeError, Reader, VERSION, Writer};
 use crate::event::TransferKind;
 use crate::ids::{AccountId, AssetId, MarketId, OrderId, Seq, Timestamp, TradeId, WithdrawalId};
-use crate::instrument::Name;
+use crate::instrument::{Instrument, Name};
 use crate::money::{Amount, Price, Qty, notional};
 use crate::order::{NewOrder, Order, OrderStatus, OrderType, Side, StpMode, TimeInForce};
 
@@ -236,7 +236,7 @@ impl Exchange {
         held: &mut Held,
     ) -> Result<(), DecodeError> {
         let waiting = list >= 2;
-        let list_side = if list % 2 == 0 { Side::Buy } else { Side::Sell };
+        let list_side = [Side::Buy, Side::Sell][list % 2];
         for _ in 0..r.u32("orders")? {
             let order = decode_order(r, MarketId(at as u16))?;
             let Order { id, request, .. } = order;
@@ -253,6 +253,13 @@ impl Exchange {
             let (Some(left), true) = (left, valid) else {
                 return Err(r.inconsistent("an open order"));
             };
+            let Instrument { price_tick, lot_step, .. } = self.instruments[at];
+            let exact = request.price.0 % price_tick.0 == 0
+                && request.stop_price.0 % price_tick.0 == 0
+                && left % lot_step.0 == 0;
+            if !exact {
+                return Err(r.inconsistent("an order's steps"));
+            }
             let price = if request.order_type.has_price() { request.price } else { request.stop_price };
             let amount = match request.side {
                 Side::Buy => notional(price, Qty(left)).ok_or_else(|| r.inconsistent("an order's cost"))?,

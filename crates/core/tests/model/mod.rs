@@ -360,7 +360,7 @@ impl Model {
         if r.qty.0 < 0 || r.quote_qty.0 < 0 || (market && r.qty.0 == 0 && r.quote_qty.0 == 0) {
             return Err(Reject::LotSize);
         }
-        if (market && r.qty.0 != 0 && r.quote_qty.0 != 0) || (!market && r.quote_qty.0 != 0) {
+        if r.quote_qty.0 != 0 && (!market || r.qty.0 != 0) {
             return Err(Reject::InvalidOrder);
         }
         if r.order_type.has_price() {
