@@ -5,6 +5,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use hoga_core::event::{EventRecord, Reject};
 use hoga_core::ids::{Seq, Timestamp};
 
+use hoga_log::journal::Batch;
+
 use crate::reply::ReplyTo;
 
 /// The most commands in one batch. Small enough that the journal gets the first of a burst while the last is still being taken.
@@ -13,6 +15,9 @@ pub(crate) const MAX_COMMANDS: usize = 256;
 /// Buffers between the matcher and the journal, and between the matcher and the gate: the bound of both queues. When all are under way
 /// the matcher waits, and the inbound ring fills up behind it.
 pub(crate) const BUFFERS: usize = 128;
+
+/// More than the longest record of the journal with its header: a SetInstrument.
+const LONGEST_RECORD: usize = 256;
 
 /// Events that a recycled buffer may keep room for. One command that sweeps a deep book makes more; its buffer is freed afterwards.
 const MAX_KEPT_EVENTS: usize = 1_024;
@@ -29,7 +34,6 @@ pub(crate) struct Pending {
 }
 
 /// Matched commands on their way to the gate: those of one batch of the journal.
-#[derive(Default)]
 pub(crate) struct Outcome {
     /// The time of all its commands.
     pub time: Timestamp,
@@ -38,6 +42,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// An empty one with room for as many commands as it may get, and for their events.
+    pub fn empty() -> Outcome {
+        let (pending, events) = (Vec::with_capacity(MAX_COMMANDS), Vec::with_capacity(MAX_KEPT_EVENTS));
+        Outcome { time: Timestamp(0), pending, events }
+    }
+
     /// Empties it and keeps its room, within bounds.
     pub fn clear(&mut self) {
         self.pending.clear();
@@ -61,13 +71,18 @@ pub(crate) struct Demand<T> {
     pub free: SyncSender<T>,
 }
 
-/// A loop of [`BUFFERS`] buffers.
-pub(crate) fn circulation<T: Default>() -> (Supply<T>, Demand<T>) {
+/// A batch for the journal with room for as many commands as it may get.
+pub(crate) fn empty_batch() -> Batch {
+    Batch::with_capacity(MAX_COMMANDS * LONGEST_RECORD)
+}
+
+/// A loop of [`BUFFERS`] buffers. Their room is asked for here, once; the system gives memory only to what is used.
+pub(crate) fn circulation<T>(make: impl Fn() -> T) -> (Supply<T>, Demand<T>) {
     let (to_user, from_maker) = mpsc::sync_channel(BUFFERS);
     let (to_maker, from_user) = mpsc::sync_channel(BUFFERS);
     for _ in 0..BUFFERS {
         // The channel was made with this many places and its receiver lives.
-        let _ = to_maker.try_send(T::default());
+        let _ = to_maker.try_send(make());
     }
     (
         Supply { full: to_user, free: from_user, at_hand: Vec::with_capacity(BUFFERS) },

@@ -14,7 +14,7 @@ use hoga_log::ring;
 use hoga_log::storage::{Disk, Storage};
 
 use crate::Subscriber;
-use crate::batch::circulation;
+use crate::batch::{Outcome, circulation, empty_batch};
 use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::fault::{Fault, FaultKind};
@@ -97,8 +97,8 @@ impl Engine {
         let (ring, inbound) = ring::channel(config.ring_capacity, config.ring_reserve);
         let (ask, queries) = mpsc::sync_channel(config.query_capacity);
         let (mark, marks) = mpsc::sync_channel(MARKS);
-        let (to_journal, batches) = circulation();
-        let (to_gate, outcomes) = circulation();
+        let (to_journal, batches) = circulation(empty_batch);
+        let (to_gate, outcomes) = circulation(Outcome::empty);
         let shared = Arc::new(Shared::new(follower.exchange.position(), ring, ask));
         let matcher = Matcher {
             intake: Intake::new(inbound, shared.clone()),

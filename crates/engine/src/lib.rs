@@ -13,6 +13,14 @@
 //! **Architecture invariants:** there is one matching thread and no lock on its path. The journal's thread knows nothing of orders, and the
 //! matcher nothing of files. The shadow learns of a command only through the journal, never through memory, so that what it publishes is by
 //! construction what a restart would publish. Every queue is bounded. No thread of the engine waits for a client.
+//!
+//! **Queues and what they do when full:** the inbound ring refuses orders and keeps its last slots for cancels; when the journal or the gate
+//! is behind, the matcher waits and the ring fills; queries are refused; chain marks are left out, since the next one proves the same; a
+//! snapshot that is due waits until the one before is written.
+//!
+//! **Memory:** the matcher, the journal's thread and the gate allocate nothing per command: their buffers are made at the start and go
+//! round. Exceptions: a command with more than about a thousand events (its buffer is cut back afterwards), growth of the state itself, and
+//! a new journal segment. The shadow allocates per batch of messages, per query and per snapshot.
 
 mod batch;
 mod bell;

@@ -13,7 +13,6 @@ use hoga_core::money::{Amount, Price, Qty};
 use hoga_core::order::{NewOrder, OrderRef, OrderType, Side, StpMode, TimeInForce};
 use hoga_engine::{Engine, EngineConfig, EngineHandle, Lost, Reply, ReplySink, ReplyTo, SubmitError};
 use hoga_log::event_log::MemoryLog;
-use hoga_log::storage::Disk;
 
 /// Counts the allocations of threads by their names, while told to.
 struct Counting;
@@ -199,9 +198,9 @@ fn matcher_journal_and_gate_allocate_nothing_per_command() {
     assert!(client.sink.trades.load(Ordering::Relaxed) > trades, "orders trade");
     for (name, count) in NAMES.iter().zip(&COUNTS) {
         let count = count.load(Ordering::SeqCst);
-        // Not always zero: a buffer grows when it carries more than ever before.
+        // Not always zero: a buffer grows when a batch has more events than any before it.
         let text = String::from_utf8_lossy(name);
-        assert!(count < commands / 500, "{text}: {count} allocations in {commands} commands");
+        assert!(count < commands / 1_000, "{text}: {count} allocations in {commands} commands");
     }
     engine.shutdown().unwrap();
     std::fs::remove_dir_all(dir).unwrap();
