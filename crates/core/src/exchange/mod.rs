@@ -19,6 +19,15 @@
 //! amount (buy) or the base quantity that the book takes for it (sell). A conditional order locks from its acceptance: with a limit price as
 //! a limit order, without one stop price × quantity (buy) or its quantity (sell); if a triggered market buy costs more than that, it takes
 //! the difference from what is free, and what still cannot be paid expires.
+//!
+//! **Answers worth knowing.** A market order with nothing to trade with is accepted and expires, as does a FOK order that cannot trade whole.
+//! A market order by quote amount is filled when the rest of the amount does not cover one lot step at the last price. CANCEL ALL without
+//! open orders does nothing and is no reject. An order whose level's total would not fit an `i64` is refused (`INVALID_AMOUNT`); where that shows
+//! only later, or the sum of what an order traded would not fit, its rest expires.
+//!
+//! **Room for what comes later.** An iceberg is a record whose hidden rest refills its node at the back of the level. A trailing stop moves
+//! between levels of the book of stops. An order list is `list_id` and what its members do to each other in `close_step`. A call auction
+//! collects orders with `rest_taker` and matches them at one price; the book may be crossed meanwhile, only `match_taker` uncrosses it.
 
 mod accounts;
 mod digest;
