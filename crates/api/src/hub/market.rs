@@ -423,9 +423,15 @@ impl MarketState {
             self.trades.iter().filter(|trade| trade.id > history.through).copied().collect();
         let MarketHistory { trades, seconds, candles, through, .. } = history;
         self.ticker = Ticker24h::new();
+        let counted = seconds.last().map_or(TradeId(0), |second| second.last_trade);
+        // Of the quantities of the seconds' last trades only that of the very last is ever shown.
+        let last_qty = trades.iter().rfind(|trade| trade.id == counted).map_or(Qty::ZERO, |trade| trade.qty);
         for second in &seconds {
-            let last = trades.iter().rfind(|trade| trade.id == second.last_trade);
-            self.ticker.add_second(second, last.map_or(Qty::ZERO, |trade| trade.qty));
+            self.ticker.add_second(second, last_qty);
+        }
+        // A market that has been quiet for longer than the window: the last price outlives it.
+        for trade in trades.iter().filter(|trade| trade.id > counted) {
+            self.ticker.apply(&trade.tick());
         }
         for fold in &mut self.candles {
             let of_interval = candles.iter().filter(|(interval, _)| *interval == fold.interval());

@@ -616,6 +616,37 @@ fn history_and_live_trades_join_without_a_seam() {
 }
 
 #[test]
+fn the_last_price_of_a_quiet_market_outlives_the_window() {
+    let mut rig = Rig::new();
+    let trade = MarketTrade {
+        id: TradeId(7),
+        time: Timestamp(NOON - 3 * 86_400_000_000),
+        price: Price(units("100")),
+        qty: Qty(units("2")),
+        quote: Amount(units("200")),
+        taker_side: Side::Sell,
+        taker_order: OrderId(3),
+    };
+    let day = Candle::of(Interval::D1.floor(trade.time), &trade.tick());
+    let history = MarketHistory {
+        market: BTC,
+        through: trade.id,
+        trades: vec![trade],
+        seconds: vec![],
+        candles: vec![(Interval::D1, day)],
+    };
+    rig.feed.intake.put_one(Input::History(Box::new(history)));
+    rig.runner.take(Duration::ZERO);
+    let ticker = rig.hub.ticker(BTC, rig.now).unwrap();
+    assert_eq!(
+        (ticker.last, ticker.last_qty, ticker.trades, ticker.volume),
+        (trade.price, trade.qty, 0, Qty::ZERO)
+    );
+    let today = rig.hub.open_candle(BTC, Interval::D1, rig.now).unwrap();
+    assert_eq!(today, Candle::flat(Interval::D1.floor(rig.now), trade.price));
+}
+
+#[test]
 fn states_and_definitions_are_followed() {
     let mut rig = Rig::new();
     rig.give(vec![Event::StateSet { market: ETH, state: TradingState::Halted }]);
