@@ -2,8 +2,8 @@
 //! accounts, fees or order types.
 //!
 //! An order is a 32-byte node in a slab, linked to its neighbours of the same price; what else is known of it lies with the caller under
-//! the node's `handle`. A level holds its first and last order and the total. Each side is a [`ladder`] of levels. An order is found by id
-//! through a [`table`] of eight bytes an entry. Nothing is allocated once the slabs have grown to the largest size of the book so far.
+//! the node's `handle`. A level holds its first and last order and the total. Each side is a `ladder` of levels. An order is found by id
+//! through a `table` of eight bytes an entry. Nothing is allocated once the slabs have grown to the largest size of the book so far.
 //!
 //! The conditional orders of a market wait in a second book, by trigger price: what waits for a fall lies on the buying side (the highest
 //! trigger is the best), what waits for a rise on the selling side.
