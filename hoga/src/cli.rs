@@ -187,7 +187,9 @@ pub enum Durability {
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// One thread, no I/O: the whole core on a mixed flow, or the bare book on recorded messages.
-    #[command(after_help = "Example: hoga bench match --workload me-consensus:normal --data ../shared/data --json")]
+    #[command(
+        after_help = "Example: hoga bench match --workload me-consensus:normal --data ../shared/data --json"
+    )]
     Match {
         /// `core`, `me-consensus` (every scenario there is) or `me-consensus:SCENARIO`.
         #[arg(long, default_value = "core")]

@@ -156,7 +156,10 @@ pub enum ConfigError {
 
 impl Config {
     /// Reads the file, if one is given, and applies the environment's overrides.
-    pub fn load(path: Option<&Path>, environment: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
+    pub fn load(
+        path: Option<&Path>,
+        environment: impl Iterator<Item = (String, String)>,
+    ) -> Result<Config, ConfigError> {
         let mut table = match path {
             None => toml::Table::new(),
             Some(path) => {
@@ -188,24 +191,27 @@ impl Config {
 
     /// What types cannot say.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let fail = |origin: &str, message: String| {
-            Err(ConfigError::Invalid { origin: origin.to_owned(), message })
-        };
+        let fail =
+            |origin: &str, message: String| Err(ConfigError::Invalid { origin: origin.to_owned(), message });
         if !self.engine.ring.is_power_of_two() || self.engine.ring < 64 {
             return fail("engine.ring", format!("{} is not a power of two of at least 64", self.engine.ring));
         }
         if self.engine.ring_reserve * 2 > self.engine.ring {
             return fail("engine.ring_reserve", "must be at most half of engine.ring".into());
         }
-        for (name, mib) in
-            [("engine.segment_mib", self.engine.segment_mib), ("event_log.segment_mib", self.event_log.segment_mib)]
-        {
+        for (name, mib) in [
+            ("engine.segment_mib", self.engine.segment_mib),
+            ("event_log.segment_mib", self.event_log.segment_mib),
+        ] {
             if !(1..=1024).contains(&mib) {
                 return fail(name, format!("{mib} is not within 1 to 1024"));
             }
         }
         if !(1..=256).contains(&self.event_log.partitions) {
-            return fail("event_log.partitions", format!("{} is not within 1 to 256", self.event_log.partitions));
+            return fail(
+                "event_log.partitions",
+                format!("{} is not within 1 to 256", self.event_log.partitions),
+            );
         }
         if self.market.rate > 100_000 {
             return fail("market.rate", format!("{} is over 100000", self.market.rate));

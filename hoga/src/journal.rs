@@ -25,7 +25,10 @@ pub fn run(command: &Journal) -> Result<(), End> {
 fn folder(flags: &JournalFlags) -> Result<std::path::PathBuf, End> {
     let dir = flags.data.join("engine").join("journal");
     if !dir.is_dir() {
-        return Err(End::Usage(format!("HOGA-J1: no journal in {}: name the data folder with --data", dir.display())));
+        return Err(End::Usage(format!(
+            "HOGA-J1: no journal in {}: name the data folder with --data",
+            dir.display()
+        )));
     }
     Ok(dir)
 }
@@ -101,15 +104,13 @@ fn dump(from: u64, to: u64, flags: &JournalFlags) -> Result<(), End> {
         if record.seq.0 > to {
             return ControlFlow::Break(());
         }
-        let line = codec::decode_command(record.payload)
-            .map_err(|e| bad(&e))
-            .and_then(|command| {
-                if flags.json {
-                    print(format_args!("{}", command_json(&command)))
-                } else {
-                    print(format_args!("{} {} {:?}", command.seq, command.time, command.body))
-                }
-            });
+        let line = codec::decode_command(record.payload).map_err(|e| bad(&e)).and_then(|command| {
+            if flags.json {
+                print(format_args!("{}", command_json(&command)))
+            } else {
+                print(format_args!("{} {} {:?}", command.seq, command.time, command.body))
+            }
+        });
         match line {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {

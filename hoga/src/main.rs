@@ -64,7 +64,9 @@ impl From<ConfigError> for End {
 impl From<AdminError> for End {
     fn from(error: AdminError) -> End {
         match error {
-            AdminError::NotRunning { .. } | AdminError::Unreachable { .. } => End::NotRunning(error.to_string()),
+            AdminError::NotRunning { .. } | AdminError::Unreachable { .. } => {
+                End::NotRunning(error.to_string())
+            }
             AdminError::Refused { .. } => End::Bad(error.to_string()),
         }
     }
@@ -125,7 +127,9 @@ fn new_key(deposits: &[String], data: &std::path::Path) -> Result<(), End> {
             .filter(|(asset, amount)| {
                 !asset.is_empty() && hoga_core::money::Amount::parse(amount).is_ok_and(|a| a.0 > 0)
             })
-            .ok_or_else(|| End::Usage(format!("--deposit {deposit}: expected ASSET=AMOUNT, for example BTC=10")))?;
+            .ok_or_else(|| {
+                End::Usage(format!("--deposit {deposit}: expected ASSET=AMOUNT, for example BTC=10"))
+            })?;
         parsed.push((asset.to_owned(), amount.to_owned()));
     }
     let account = Admin::of(data)?.account(&parsed)?;
@@ -152,7 +156,9 @@ fn audit(flags: &Audit) -> Result<(), End> {
         }
         return Ok(());
     }
-    Err(End::Bad("the audit is not clean: see the differences above and docs/reference/errors.md, HOGA-S9".into()))
+    Err(End::Bad(
+        "the audit is not clean: see the differences above and docs/reference/errors.md, HOGA-S9".into(),
+    ))
 }
 
 fn configuration(command: &ConfigCommand) -> Result<(), End> {
@@ -179,7 +185,17 @@ fn measure(bench: Bench) -> Result<(), End> {
         Bench::Match { workload, data, count, json } => {
             emit(hoga_lab::matching::run(&workload, &data, count)?, json)
         }
-        Bench::Orders { transport, rate, seconds, durability, accounts, symbols, connections, highest, json } => {
+        Bench::Orders {
+            transport,
+            rate,
+            seconds,
+            durability,
+            accounts,
+            symbols,
+            connections,
+            highest,
+            json,
+        } => {
             let options = hoga_lab::orders::Options {
                 transport: match transport {
                     cli::Transport::Ws => Transport::Ws,

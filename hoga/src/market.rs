@@ -10,7 +10,7 @@ use hoga_core::command::Body;
 use hoga_core::event::{Event, EventRecord};
 use hoga_core::exchange::Exchange;
 use hoga_core::ids::{AccountId, Timestamp};
-use hoga_engine::{EngineHandle, Lost, Reply, ReplySink, ReplyTo, Subscriber, SubmitError};
+use hoga_engine::{EngineHandle, Lost, Reply, ReplySink, ReplyTo, SubmitError, Subscriber};
 use hoga_sim::flow::{ACCOUNTS, Flow, FlowConfig, Watcher};
 
 use crate::{End, config};
@@ -114,7 +114,8 @@ impl Window {
             if stop.load(Ordering::Acquire) {
                 return false;
             }
-            guard = self.bell.wait_timeout(guard, Duration::from_millis(20)).unwrap_or_else(|e| e.into_inner()).0;
+            guard =
+                self.bell.wait_timeout(guard, Duration::from_millis(20)).unwrap_or_else(|e| e.into_inner()).0;
         }
         true
     }
@@ -200,7 +201,10 @@ impl Submitter {
     }
 
     /// Asks the engine's state.
-    pub fn look<R: Send + 'static>(&self, ask: impl FnOnce(&Exchange) -> R + Send + 'static) -> Result<R, String> {
+    pub fn look<R: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Exchange) -> R + Send + 'static,
+    ) -> Result<R, String> {
         self.engine.query(ask).and_then(|ticket| ticket.wait(PATIENCE)).map_err(|e| e.to_string())
     }
 }
@@ -253,7 +257,12 @@ fn traders(submitter: &Submitter, dir: &Path) -> Result<(Vec<AccountId>, bool), 
 }
 
 /// Starts the simulated market: makers, takers and news on the built-in markets.
-pub fn simulate(engine: EngineHandle, tap: &Tap, settings: &config::Market, dir: &Path) -> Result<Feeder, End> {
+pub fn simulate(
+    engine: EngineHandle,
+    tap: &Tap,
+    settings: &config::Market,
+    dir: &Path,
+) -> Result<Feeder, End> {
     let fail = |error: String| End::Start(format!("HOGA-U6: the simulated market cannot start: {error}"));
     let submitter = Submitter::new(engine);
     let (accounts, fresh) = traders(&submitter, dir).map_err(fail)?;

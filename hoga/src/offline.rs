@@ -17,7 +17,8 @@ pub struct Stopped;
 impl Offline for Stopped {
     /// A message's number is its offset plus one, always: then none is missing and none was used twice.
     fn check_topics(&self, data: &Path) -> Result<u64, String> {
-        let log = EmbeddedLog::open(data.join("log"), EmbeddedConfig::default()).map_err(|e| e.to_string())?;
+        let log =
+            EmbeddedLog::open(data.join("log"), EmbeddedConfig::default()).map_err(|e| e.to_string())?;
         let mut messages = Vec::new();
         let mut count = 0;
         for topic in log.topics() {
@@ -33,7 +34,10 @@ impl Offline for Stopped {
                         let place = format!("{}/{partition} offset {}", topic.name, message.offset);
                         let (number, _) = codec::decode_event(value).map_err(|e| format!("{place}: {e}"))?;
                         if number != message.offset + 1 {
-                            return Err(format!("{place}: event number {number}, expected {}", message.offset + 1));
+                            return Err(format!(
+                                "{place}: event number {number}, expected {}",
+                                message.offset + 1
+                            ));
                         }
                         count += 1;
                     }

@@ -52,7 +52,12 @@ pub fn run(flags: &Replay) -> Result<(), End> {
         },
     };
     let recording = read(&flags.file, speed, flags.exit)?;
-    eprintln!("replay: {} steps for {} from {}", recording.steps.len(), recording.symbol, flags.file.display());
+    eprintln!(
+        "replay: {} steps for {} from {}",
+        recording.steps.len(),
+        recording.symbol,
+        flags.file.display()
+    );
     up::run(&flags.up, Some(recording))
 }
 
@@ -86,7 +91,13 @@ fn read(path: &Path, speed: Option<f64>, exit: bool) -> Result<Recording, End> {
 
 /// A market for `me-consensus`: prices in cents, whole shares, no limits, no fees.
 fn shares(id: MarketId, symbol: Name, base: AssetId, quote: AssetId) -> Instrument {
-    Instrument { price_tick: Price(CENT), price_min: Price(CENT), lot_step: Qty(SCALE), lot_min: Qty(SCALE), ..bitstamp::instrument(id, symbol, base, quote) }
+    Instrument {
+        price_tick: Price(CENT),
+        price_min: Price(CENT),
+        lot_step: Qty(SCALE),
+        lot_min: Qty(SCALE),
+        ..bitstamp::instrument(id, symbol, base, quote)
+    }
 }
 
 const CENT: i64 = SCALE / 100;
@@ -179,8 +190,10 @@ fn consensus(
 ) -> Result<(), String> {
     let name = |id: u64| ClientId::new(&id.to_string()).unwrap_or(ClientId::NONE);
     let place = |side: Side, ioc: bool, id: u64, price: i64, qty: i64| -> Result<Body, String> {
-        let price = price.checked_mul(CENT).ok_or_else(|| format!("price {price} of order {id} is out of range"))?;
-        let qty = qty.checked_mul(SCALE).ok_or_else(|| format!("quantity {qty} of order {id} is out of range"))?;
+        let price =
+            price.checked_mul(CENT).ok_or_else(|| format!("price {price} of order {id} is out of range"))?;
+        let qty =
+            qty.checked_mul(SCALE).ok_or_else(|| format!("quantity {qty} of order {id} is out of range"))?;
         Ok(Body::Place(NewOrder {
             account,
             market,

@@ -122,8 +122,9 @@ impl System {
         stores.start().map_err(|e| start(&e))?;
         hub.prime(histories(&stores, &hub).map_err(|e| start(&e))?);
         if config.api.admin_token.is_empty() {
-            config.api.admin_token = hoga_api::random_secret()
-                .map_err(|e| End::Start(format!("HOGA-U3: the operating system gives no random bytes: {e}")))?;
+            config.api.admin_token = hoga_api::random_secret().map_err(|e| {
+                End::Start(format!("HOGA-U3: the operating system gives no random bytes: {e}"))
+            })?;
         }
         let services =
             Services { engine: engine.handle(), stores: stores.clone(), identity, hub: hub.clone(), catalog };
@@ -209,7 +210,8 @@ fn histories(stores: &Stores, hub: &Hub) -> Result<Vec<MarketHistory>, hoga_stor
 /// One running system per data folder.
 fn lock(dir: &Path) -> Result<File, End> {
     let fail = |what: String| End::Start(format!("HOGA-U1: data folder {}: {what}", dir.display()));
-    std::fs::create_dir_all(dir).map_err(|e| fail(format!("cannot be made: {e}. Choose another with --data")))?;
+    std::fs::create_dir_all(dir)
+        .map_err(|e| fail(format!("cannot be made: {e}. Choose another with --data")))?;
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -229,7 +231,8 @@ impl RunGuard {
     fn write(dir: &Path, url: &str, token: &str) -> Result<RunGuard, End> {
         let path = dir.join(RUN_FILE);
         let run = RunFile { url: url.to_owned(), admin_token: token.to_owned(), pid: std::process::id() };
-        let fail = |e: &dyn std::fmt::Display| End::Start(format!("HOGA-U2: cannot write {}: {e}", path.display()));
+        let fail =
+            |e: &dyn std::fmt::Display| End::Start(format!("HOGA-U2: cannot write {}: {e}", path.display()));
         let text = serde_json::to_string(&run).map_err(|e| fail(&e))?;
         // Readable by its owner only, from the first moment on: it holds the operator's token.
         let temporary = dir.join("run.json.new");
@@ -321,7 +324,7 @@ impl Flow {
             Some(recording) => Some(recording.feed(engine)?),
             None if config.market.enabled => {
                 Some(market::simulate(engine, &system.tap, &config.market, &config.data.dir)?)
-            },
+            }
             None => None,
         }))
     }

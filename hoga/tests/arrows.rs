@@ -12,10 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hoga-sim", &["hoga-core"]),
     ("hoga-api", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store"]),
     ("hoga-lab", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-sim", "hoga-api"]),
-    (
-        "hoga",
-        &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-sim", "hoga-api", "hoga-lab"],
-    ),
+    ("hoga", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-sim", "hoga-api", "hoga-lab"]),
 ];
 
 #[test]
@@ -32,12 +29,16 @@ fn no_new_arrow_between_crates() {
     let mut seen = BTreeSet::new();
     for package in metadata["packages"].as_array().expect("packages") {
         let name = package["name"].as_str().expect("a name");
-        let allowed = allowed.get(name).unwrap_or_else(|| panic!("crate {name} is not in the table of arrows"));
+        let allowed =
+            allowed.get(name).unwrap_or_else(|| panic!("crate {name} is not in the table of arrows"));
         seen.insert(name.to_owned());
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let to = dependency["name"].as_str().expect("a name");
             if to.starts_with("hoga") && to != name {
-                assert!(allowed.contains(to), "new arrow {name} -> {to}: is it meant? Then write an ADR and add it");
+                assert!(
+                    allowed.contains(to),
+                    "new arrow {name} -> {to}: is it meant? Then write an ADR and add it"
+                );
             }
         }
     }

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// No running system in that data folder.
-    #[error("HOGA-A1: no running system in {dir}: {reason}. Start it with `hoga up --data {dir}`, or name the folder with --data")]
+    #[error(
+        "HOGA-A1: no running system in {dir}: {reason}. Start it with `hoga up --data {dir}`, or name the folder with --data"
+    )]
     NotRunning {
         /// The data folder.
         dir: String,
@@ -108,7 +110,8 @@ impl Admin {
     /// A GET with the operator's token.
     pub fn get(&self, path: &str) -> Result<Value, AdminError> {
         let url = format!("{}{path}", self.run.url);
-        let request = self.agent.get(&url).header("authorization", format!("Bearer {}", self.run.admin_token));
+        let request =
+            self.agent.get(&url).header("authorization", format!("Bearer {}", self.run.admin_token));
         finish(&url, request.call())
     }
 

@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::admin::{Account, Admin};
-use crate::load::{Sender, Symbol, parse_answer};
+use crate::load::Symbol;
 use crate::orders::{self, BenchError};
 use crate::process::{Server, TempDir};
+use crate::request::{Sender, parse_answer};
 
 /// The flags of `lab crash`.
 #[derive(Clone, Debug)]
@@ -78,7 +79,10 @@ pub fn run(options: &Options, offline: &dyn Offline) -> Result<u64, BenchError> 
         let seq = digest["seq"].as_u64().unwrap_or(0);
         let replayed = offline.replay_digest(&data, seq).map_err(wrong)?;
         if digest["digest"] != replayed {
-            return Err(wrong(format!("digest {} at {seq}, but the journal replays to {replayed}", digest["digest"])));
+            return Err(wrong(format!(
+                "digest {} at {seq}, but the journal replays to {replayed}",
+                digest["digest"]
+            )));
         }
         checks += 3;
         eprintln!(
@@ -125,7 +129,8 @@ fn load_and_kill(
                 }
                 kind => {
                     let crosses = kind == 2;
-                    let request = sender.place(number, account, &symbols[symbol], &id, number % 8 < 4, crosses);
+                    let request =
+                        sender.place(number, account, &symbols[symbol], &id, number % 8 < 4, crosses);
                     waiting.insert(number, (id.clone(), Known::Placed));
                     if !crosses {
                         resting.push((id, account, symbol));
@@ -200,7 +205,9 @@ fn check_orders(
             (_, None) => return Err(BenchError::Unfit(format!("the acknowledged order {id} is gone"))),
             (Known::Canceled, Some("CANCELED")) | (Known::Placed, Some(_)) => {}
             (Known::Canceled, Some(status)) => {
-                return Err(BenchError::Unfit(format!("the acknowledged cancel of {id} is gone: it is {status}")));
+                return Err(BenchError::Unfit(format!(
+                    "the acknowledged cancel of {id} is gone: it is {status}"
+                )));
             }
         }
     }

@@ -12,3 +12,4 @@ pub mod probe;
 pub mod process;
 pub mod recover;
 pub mod report;
+pub mod request;

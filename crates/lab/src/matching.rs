@@ -72,7 +72,8 @@ fn recorded(folder: &Path, scenario: &str) -> Result<(Vec<Message>, usize, Strin
             messages.push(message.map_err(|e| BenchError::Unfit(format!("{}: {e}", file.display())))?);
         }
     }
-    let source = if repeats == 1 { "whole".to_owned() } else { format!("slice of 20,000 orders, {repeats} times") };
+    let source =
+        if repeats == 1 { "whole".to_owned() } else { format!("slice of 20,000 orders, {repeats} times") };
     Ok((messages, repeats, source))
 }
 
@@ -84,15 +85,20 @@ struct Traded {
 }
 
 fn book(scenario: &str, messages: &[Message], repeats: usize, source: &str) -> Report {
-    eprintln!("bench match: me-consensus {scenario}, {} messages, {RUNS} runs in turn with the yardstick", messages.len());
+    eprintln!(
+        "bench match: me-consensus {scenario}, {} messages, {RUNS} runs in turn with the yardstick",
+        messages.len()
+    );
     let count = (messages.len() * repeats) as f64;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let cpu = crate::process::cpu_seconds("self");
     let begun = Instant::now();
     for _ in 0..RUNS {
-        let (traded, seconds) = timed(|| repeat(repeats, || through_book(&mut Book::new(), messages, |_| {})));
+        let (traded, seconds) =
+            timed(|| repeat(repeats, || through_book(&mut Book::new(), messages, |_| {})));
         ours.push(count / seconds);
-        let (expected, seconds) = timed(|| repeat(repeats, || through_yardstick(&mut Yardstick::default(), messages)));
+        let (expected, seconds) =
+            timed(|| repeat(repeats, || through_yardstick(&mut Yardstick::default(), messages)));
         theirs.push(count / seconds);
         assert_eq!(traded, expected, "book and yardstick must do the same work");
     }
@@ -110,7 +116,8 @@ fn book(scenario: &str, messages: &[Message], repeats: usize, source: &str) -> R
     fill(&mut report, &mut ours, &mut theirs, &latency, allocated as f64 / messages.len() as f64);
     report.seconds = round1(begun.elapsed().as_secs_f64());
     report.cpu_server_s = round1(crate::process::cpu_seconds("self") - cpu);
-    report.left_out = "reports are counted, not written; percentiles contain the clock's own 20 to 40 ns".to_owned();
+    report.left_out =
+        "reports are counted, not written; percentiles contain the clock's own 20 to 40 ns".to_owned();
     report
 }
 
@@ -300,7 +307,9 @@ fn core(count: u64) -> Result<Report, BenchError> {
     let mut ready = Exchange::new();
     let mut events = Vec::new();
     for command in setup {
-        ready.apply(command, &mut events).map_err(|r| BenchError::Unfit(format!("setting up: {}", r.as_str())))?;
+        ready
+            .apply(command, &mut events)
+            .map_err(|r| BenchError::Unfit(format!("setting up: {}", r.as_str())))?;
     }
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let (mut rejected, mut emitted) = (0_u64, 0_u64);
@@ -336,7 +345,8 @@ fn core(count: u64) -> Result<Report, BenchError> {
             let _ = black_box(exchange.apply(command, &mut events));
         }
     });
-    let mut report = Report::new("match", json!({ "workload": "core", "mix": mix.describe(), "commands": count }));
+    let mut report =
+        Report::new("match", json!({ "workload": "core", "mix": mix.describe(), "commands": count }));
     let per_op = allocated as f64 / (commands.len() - half).max(1) as f64;
     fill(&mut report, &mut ours, &mut theirs, &latency, per_op);
     report.set("allocations", allocated);

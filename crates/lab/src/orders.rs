@@ -116,7 +116,9 @@ fn report(options: &Options, plan: &Plan, outcome: &Outcome) -> Report {
     report.latency = Latency::of_ns(&outcome.latency);
     report.left_out = "TLS and a real network: generator and server share 2 cores over loopback".to_owned();
     if outcome.send_lag_p99 > 5_000_000 {
-        report.left_out.push_str("; the generator was the limit (it sent more than 5 ms late at the 99th percentile)");
+        report
+            .left_out
+            .push_str("; the generator was the limit (it sent more than 5 ms late at the 99th percentile)");
     }
     report.set("durability", options.durability.clone());
     let depth = Latency::of_ns(&outcome.depth);
@@ -187,7 +189,8 @@ pub fn accounts(admin: &Admin, count: usize) -> Result<Vec<Account>, BenchError>
             .map(|w| {
                 let (admin, deposits) = (admin.clone(), &deposits);
                 let share = count / workers + usize::from(w < count % workers);
-                scope.spawn(move || (0..share).map(|_| admin.account(deposits)).collect::<Result<Vec<_>, _>>())
+                scope
+                    .spawn(move || (0..share).map(|_| admin.account(deposits)).collect::<Result<Vec<_>, _>>())
             })
             .collect();
         for handle in handles {
@@ -206,9 +209,7 @@ fn drained(admin: &Admin) -> Result<(f64, f64), BenchError> {
     loop {
         let status = admin.get("/api/v1/admin/status")?;
         let groups = status["groups"].as_object().cloned().unwrap_or_default();
-        let most = |field: &str| {
-            groups.values().filter_map(|g| g[field].as_f64()).fold(0.0_f64, f64::max)
-        };
+        let most = |field: &str| groups.values().filter_map(|g| g[field].as_f64()).fold(0.0_f64, f64::max);
         let lag = most("lag_s");
         first.get_or_insert(lag);
         let applied = status["engine"]["applied"] == status["engine"]["acked"];
@@ -216,7 +217,9 @@ fn drained(admin: &Admin) -> Result<(f64, f64), BenchError> {
             return Ok((round1(first.unwrap_or(0.0)), round1(begun.elapsed().as_secs_f64())));
         }
         if begun.elapsed() > Duration::from_secs(600) {
-            return Err(BenchError::Unfit(format!("the read models did not catch up in 10 minutes: {status}")));
+            return Err(BenchError::Unfit(format!(
+                "the read models did not catch up in 10 minutes: {status}"
+            )));
         }
         std::thread::sleep(Duration::from_millis(100));
     }

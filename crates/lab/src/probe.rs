@@ -55,7 +55,8 @@ impl Running {
 }
 
 fn open(dir: &Path) -> std::io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(dir.join("probe.tmp"))?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(dir.join("probe.tmp"))?;
     // Written once before, as the journal's segments are: overwriting allocated blocks is what is measured.
     file.write_all_at(&vec![0; SLOTS as usize * 4096], 0)?;
     file.sync_all()?;

@@ -42,9 +42,8 @@ pub struct TempDir(PathBuf);
 impl TempDir {
     /// Makes a fresh folder in the temporary one.
     pub fn new(what: &str) -> std::io::Result<TempDir> {
-        let unique = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos());
+        let unique =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let path = std::env::temp_dir().join(format!("hoga-{what}-{}-{unique}", std::process::id()));
         std::fs::create_dir_all(&path)?;
         Ok(TempDir(path))
@@ -65,8 +64,8 @@ impl Drop for TempDir {
 impl Server {
     /// Starts `hoga up` of this very binary on a free port with a data folder and further arguments, and waits for `ready`.
     pub fn start(data: &Path, arguments: &[&str]) -> Result<Server, ProcessError> {
-        let program =
-            std::env::current_exe().map_err(|source| ProcessError::Start { program: "hoga".into(), source })?;
+        let program = std::env::current_exe()
+            .map_err(|source| ProcessError::Start { program: "hoga".into(), source })?;
         Server::start_program(&program, data, arguments)
     }
 

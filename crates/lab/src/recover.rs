@@ -46,7 +46,9 @@ pub fn run(commands: u64, open_orders: u64) -> Result<Report, BenchError> {
     let digest = exchange.digest();
     drop(exchange);
 
-    eprintln!("bench recover: a system with {open_orders} open orders; the first start reads them into the read models");
+    eprintln!(
+        "bench recover: a system with {open_orders} open orders; the first start reads them into the read models"
+    );
     let data = folder.path().join("data");
     write(&data.join("engine").join("journal"), resting(open_orders))?;
     let first = Server::start(&data, &["--no-market"])?;
@@ -68,7 +70,8 @@ pub fn run(commands: u64, open_orders: u64) -> Result<Report, BenchError> {
     report.achieved_per_s = (written as f64 / seconds).round();
     report.cpu_server_s = round1(cpu);
     report.rss_mib = round1(rss);
-    report.left_out = "the replay half has no topics, read models or streams; the journal is in the page cache".to_owned();
+    report.left_out =
+        "the replay half has no topics, read models or streams; the journal is in the page cache".to_owned();
     report.set("replay_per_s", (written as f64 / seconds).round());
     report.set("restart_ms", starts[starts.len() / 2]);
     report.set("first_start_ms", first_ms);
@@ -88,8 +91,7 @@ fn write(dir: &Path, bodies: impl Iterator<Item = Body>) -> Result<u64, BenchErr
     for body in bodies {
         seq += 1;
         let time = Timestamp(START + seq as i64);
-        let command =
-            Command { seq: Seq(seq), time, rules: RULES_VERSION, deadline: Timestamp(0), body };
+        let command = Command { seq: Seq(seq), time, rules: RULES_VERSION, deadline: Timestamp(0), body };
         encoded.clear();
         codec::encode_command(&command, &mut encoded);
         batch.push(Seq(seq), &encoded);
