@@ -13,11 +13,12 @@ use tokio::sync::Semaphore;
 use crate::auth::{ApiKey, Signer};
 use crate::catalog::{Catalog, SharedCatalog};
 use crate::config::ApiConfig;
+use crate::connections::ConnectionCounters;
 use crate::hub::Hub;
 use crate::limits::Limits;
 use crate::metrics::{Bound, Metrics};
 use crate::names;
-use crate::server::{ConnectionCounters, ServerError};
+use crate::server::ServerError;
 use crate::session::Sessions;
 use crate::ws;
 

@@ -14,12 +14,13 @@ pub struct ApiConfig {
     pub listen: String,
     /// Threads of the network runtime. Default 2.
     pub threads: usize,
-    /// Open connections altogether; more are closed at once. Default 8,192.
+    /// Open connections altogether. A new one takes the place of the oldest that never said anything; where there is none it is closed at
+    /// once. Default 8,192; less where the system's limit of open files is lower.
     pub max_connections: usize,
-    /// Open connections of one address. Default 2,048: a load generator and a screen full of tests fit.
+    /// Open connections of one address, with the same rule. Default 2,048: a load generator and a screen full of tests fit.
     pub max_connections_per_ip: usize,
     /// Time in which a request's head must have come completely; also how long a connection may stay silent between two requests.
-    /// Milliseconds, default 10,000.
+    /// Milliseconds, default 20,000: longer than the 15 s after which aiohttp gives up an idle connection by itself.
     pub header_timeout_ms: u64,
     /// Time in which a request's body must have come. Milliseconds, default 10,000.
     pub body_timeout_ms: u64,
@@ -82,7 +83,7 @@ impl Default for ApiConfig {
             threads: 2,
             max_connections: 8_192,
             max_connections_per_ip: 2_048,
-            header_timeout_ms: 10_000,
+            header_timeout_ms: 20_000,
             body_timeout_ms: 10_000,
             request_timeout_ms: 10_000,
             max_head_bytes: 16_384,

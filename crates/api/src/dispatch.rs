@@ -33,6 +33,7 @@ const OPERATOR_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Answers one request.
 pub(crate) async fn handle(peer: Arc<Peer>, request: Request<Incoming>) -> Answer {
+    peer.place.spoke();
     let app = &peer.app;
     let uri_bytes = request.uri().path_and_query().map_or(0, |p| p.as_str().len());
     if uri_bytes > app.config().max_uri_bytes {
@@ -66,10 +67,10 @@ pub(crate) async fn handle(peer: Arc<Peer>, request: Request<Incoming>) -> Answe
 }
 
 fn not_found(method: &Method, path: &str, headers: &HeaderMap) -> Reply {
-    if *method == Method::GET || *method == Method::HEAD {
-        if let Some(reply) = console::file(path, headers) {
-            return reply;
-        }
+    if (*method == Method::GET || *method == Method::HEAD)
+        && let Some(reply) = console::file(path, headers)
+    {
+        return reply;
     }
     ApiError::new(-1000, "There is nothing at this path.").with_status(404).into()
 }

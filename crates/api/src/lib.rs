@@ -7,6 +7,7 @@ mod app;
 mod auth;
 pub mod catalog;
 pub mod config;
+mod connections;
 mod console;
 mod dispatch;
 pub mod error;

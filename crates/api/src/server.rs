@@ -3,28 +3,30 @@
 //! The accept loop is our own, for two reasons: hyper's header timeout works only with a timer, which the usual loops do not set, and the
 //! number of connections must be bounded before anything is read from them.
 
-use std::collections::hash_map::Entry;
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustc_hash::FxHashMap;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::app::{App, Services};
 use crate::config::{ApiConfig, ConfigError};
+use crate::connections::{ConnectionCounters, Connections, Place, raise_file_limit};
 use crate::dispatch;
 use crate::limits::AddressUse;
 use crate::session::SessionError;
 
 /// Pause after a failed accept (no file descriptors left, mostly), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Open files that connections may never take: the journal and the databases must be able to open theirs while clients crowd in.
+const FILES_FOR_OTHERS: usize = 512;
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -51,87 +53,13 @@ pub enum ServerError {
     Secret(String),
 }
 
-/// What happened to connections, for metrics. Every number only grows, except `open`.
-#[derive(Debug, Default)]
-pub struct ConnectionCounters {
-    /// Open now.
-    pub open: AtomicUsize,
-    /// Taken.
-    pub accepted: AtomicU64,
-    /// Closed at once: too many altogether.
-    pub refused_total: AtomicU64,
-    /// Closed at once: too many of one address.
-    pub refused_address: AtomicU64,
-}
-
-/// Connections per address.
-#[derive(Debug, Default)]
-struct Addresses(Mutex<FxHashMap<IpAddr, usize>>);
-
-impl Addresses {
-    fn enter(&self, ip: IpAddr, max: usize) -> bool {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = table.entry(ip).or_insert(0);
-        if *count >= max {
-            return false;
-        }
-        *count += 1;
-        true
-    }
-
-    fn leave(&self, ip: IpAddr) {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut entry) = table.entry(ip) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
-        }
-    }
-}
-
-/// One connection's place in the counts; given back when dropped.
-struct Place {
-    ip: IpAddr,
-    counters: Arc<ConnectionCounters>,
-    addresses: Arc<Addresses>,
-}
-
-impl Place {
-    fn take(
-        ip: IpAddr,
-        config: &ApiConfig,
-        counters: &Arc<ConnectionCounters>,
-        addresses: &Arc<Addresses>,
-    ) -> Option<Place> {
-        if counters.open.load(Ordering::Relaxed) >= config.max_connections {
-            counters.refused_total.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        if !addresses.enter(ip, config.max_connections_per_ip) {
-            counters.refused_address.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        counters.accepted.fetch_add(1, Ordering::Relaxed);
-        counters.open.fetch_add(1, Ordering::Relaxed);
-        Some(Place { ip, counters: Arc::clone(counters), addresses: Arc::clone(addresses) })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.counters.open.fetch_sub(1, Ordering::Relaxed);
-        self.addresses.leave(self.ip);
-    }
-}
-
 /// What all requests of one connection share.
 pub(crate) struct Peer {
     pub app: Arc<App>,
     pub used: Arc<AddressUse>,
     pub shutdown: watch::Receiver<bool>,
     /// Held as long as anything of the connection lives, its WebSocket too.
-    _place: Place,
+    pub place: Place,
 }
 
 /// A running server. It serves until [`Server::shutdown`] or until it is dropped.
@@ -145,8 +73,14 @@ pub struct Server {
 
 impl Server {
     /// Listens and serves. Must not be called from within an async runtime: the server brings its own.
-    pub fn start(config: ApiConfig, services: Services) -> Result<Server, ServerError> {
+    pub fn start(mut config: ApiConfig, services: Services) -> Result<Server, ServerError> {
         config.check()?;
+        let files = raise_file_limit();
+        let room = files.saturating_sub(FILES_FOR_OTHERS).max(1);
+        if room < config.max_connections {
+            tracing::warn!(files, room, "the limit of open files allows fewer connections than configured");
+            config.max_connections = room;
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(config.threads)
             .max_blocking_threads(16)
@@ -202,12 +136,12 @@ impl Drop for Server {
 }
 
 async fn accept(listener: TcpListener, app: Arc<App>, mut shutdown: watch::Receiver<bool>) {
-    let addresses = Arc::new(Addresses::default());
-    let counters = Arc::clone(app.connections());
+    let (max, max_of_ip) = (app.config().max_connections, app.config().max_connections_per_ip);
+    let connections = Connections::new(Arc::clone(app.connections()), max, max_of_ip);
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = shutdown.wait_for(|stop| *stop) => return,
+            () = stopped(&mut shutdown) => return,
             accepted = listener.accept() => accepted,
         };
         let (stream, peer) = match accepted {
@@ -218,14 +152,20 @@ async fn accept(listener: TcpListener, app: Arc<App>, mut shutdown: watch::Recei
                 continue;
             }
         };
-        let Some(place) = Place::take(peer.ip(), app.config(), &counters, &addresses) else {
+        let Some(place) = connections.enter(peer.ip()) else {
             drop(stream);
             continue;
         };
         let used = app.limits().address(peer.ip(), app.now());
-        let peer = Arc::new(Peer { app: Arc::clone(&app), used, shutdown: shutdown.clone(), _place: place });
+        let peer = Arc::new(Peer { app: Arc::clone(&app), used, shutdown: shutdown.clone(), place });
         tokio::spawn(serve(stream, peer));
     }
+}
+
+/// Waits for the server's shutdown.
+pub(crate) async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    // An error means that the server is gone altogether.
+    let _ = shutdown.wait_for(|stop| *stop).await;
 }
 
 async fn serve(stream: TcpStream, peer: Arc<Peer>) {
@@ -240,48 +180,24 @@ async fn serve(stream: TcpStream, peer: Arc<Peer>) {
         .max_headers(config.max_headers)
         .pipeline_flush(true);
     let mut shutdown = peer.shutdown.clone();
+    let silence = peer.place.silence();
     let service = service_fn(move |request| {
         let peer = Arc::clone(&peer);
         async move { Ok::<_, Infallible>(dispatch::handle(peer, request).await) }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(connection);
-    let stopping = tokio::select! {
+    tokio::select! {
         result = connection.as_mut() => {
             if let Err(error) = result {
                 tracing::debug!(%error, "connection ended");
             }
-            return;
         }
-        _ = shutdown.wait_for(|stop| *stop) => true,
-    };
-    if stopping {
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_bounded_and_given_back() {
-        let config = ApiConfig { max_connections: 3, max_connections_per_ip: 2, ..ApiConfig::default() };
-        let (counters, addresses) = (Arc::default(), Arc::default());
-        let take = |last: u8| Place::take(IpAddr::from([127, 0, 0, last]), &config, &counters, &addresses);
-        let one = take(1);
-        let two = take(1);
-        assert!(one.is_some() && two.is_some());
-        assert!(take(1).is_none(), "a third of one address");
-        let other = take(2);
-        assert!(other.is_some());
-        assert!(take(3).is_none(), "a fourth altogether");
-        drop((one, two, other));
-        assert!(take(3).is_some());
-        assert_eq!(counters.open.load(Ordering::Relaxed), 0);
-        assert!(addresses.0.lock().unwrap().is_empty());
-        assert_eq!(counters.refused_total.load(Ordering::Relaxed), 1);
-        assert_eq!(counters.refused_address.load(Ordering::Relaxed), 1);
+        // Somebody who may have something to say needs the place.
+        () = silence.cut() => {}
+        () = stopped(&mut shutdown) => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
     }
 }

@@ -9,7 +9,7 @@ use hyper::header::{HOST, HeaderMap, ORIGIN};
 
 use crate::error::ApiError;
 use crate::http::{Answer, Reply, plain_error};
-use crate::server::Peer;
+use crate::server::{Peer, stopped};
 use crate::streams::{self, Target};
 use crate::ws::{self, CloseCode, Handler, Outbound};
 use crate::wsapi::{self, WsApi};
@@ -88,7 +88,7 @@ async fn run<H: Handler>(
             tracing::debug!(?closed, "WebSocket ended");
             return;
         }
-        _ = shutdown.wait_for(|stop| *stop) => {}
+        () = stopped(&mut shutdown) => {}
     }
     if let Some(out) = handle.get() {
         out.close(CloseCode::GOING_AWAY, "the server goes down");

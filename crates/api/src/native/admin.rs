@@ -6,7 +6,7 @@ use hoga_core::command::Body;
 use hoga_core::ids::{Timestamp, WithdrawalId};
 use hoga_core::instrument::TradingState;
 use hoga_core::money::Amount;
-use hoga_store::{EngineView, Group};
+use hoga_store::EngineView;
 use serde_json::{Value, json};
 
 use super::funds::{shown, transfer};
@@ -73,12 +73,9 @@ pub(super) async fn audit(call: &Call<'_>) -> Result<Reply, ApiError> {
     let view = ask(app.engine(), EngineView::capture).await?;
     let stores = app.stores().clone();
     let (at, totals) = (view.at, view.totals.clone());
-    let report = blocking(move || {
-        stores.wait_applied(Group::Accounts, view.at, AUDIT_WAIT);
-        stores.accounts().audit(Some(view.at)).map(|ledger| ledger.compare(&view))
-    })
-    .await?
-    .map_err(|error| ApiError::new(-1007, error.to_string()).with_status(503))?;
+    let report = blocking(move || stores.audit(&view, AUDIT_WAIT))
+        .await?
+        .map_err(|error| ApiError::new(-1007, error.to_string()).with_status(503))?;
     let catalog = app.catalog();
     let text = |units: i128| {
         let sign = if units < 0 { "-" } else { "" };

@@ -102,12 +102,13 @@ pub(super) fn metrics(call: &Call<'_>) -> Reply {
     let refused = [
         ("{why=\"total\"}".to_owned(), n(&c.refused_total)),
         ("{why=\"address\"}".to_owned(), n(&c.refused_address)),
+        ("{why=\"silent\"}".to_owned(), n(&c.cut_silent)),
     ];
     family(
         &mut out,
         "hoga_connections_refused_total",
         "counter",
-        "Connections closed at once, by bound.",
+        "Connections closed at once by a bound, and silent ones that gave way to a new one.",
         &refused,
     );
     let h = app.hub().counters();

@@ -139,32 +139,59 @@ impl WsApi {
                 });
                 Ok(())
             }
-            "session.logon" => self.logon(id, &params, with_limits, now),
-            "session.token" => self.token(id, &params, with_limits, now),
-            "session.status" => {
-                params.all_read()?;
-                self.status(id, with_limits, now);
-                Ok(())
+            _ if method.starts_with("session.") => self.session_method(id, method, &params, with_limits, now),
+            _ if method.starts_with("userDataStream.") => {
+                self.user_method(id, method, &params, with_limits, now)
             }
+            _ => self.hand_over(id, method, params, with_limits, now),
+        }
+    }
+
+    /// Who the connection belongs to.
+    fn session_method(
+        &mut self,
+        id: &Id,
+        method: &str,
+        params: &Params<'_>,
+        with_limits: bool,
+        now: Timestamp,
+    ) -> Result<(), ApiError> {
+        match method {
+            "session.logon" => return self.logon(id, params, with_limits, now),
+            "session.token" => return self.token(id, params, with_limits, now),
+            _ => params.all_read()?,
+        }
+        match method {
+            "session.status" => self.status(id, with_limits, now),
             "session.logout" => {
-                params.all_read()?;
                 self.login = None;
                 let ended = self.users.end_session();
                 self.status(id, with_limits, now);
                 ended.iter().for_each(|id| user::terminated(&self.shared.out, *id, now));
-                Ok(())
             }
             "session.subscriptions" => {
-                params.all_read()?;
                 self.shared.answer(id, with_limits, None, |out| self.users.write_list(out));
-                Ok(())
             }
+            _ => return Err(unknown_method()),
+        }
+        Ok(())
+    }
+
+    /// Private events.
+    fn user_method(
+        &mut self,
+        id: &Id,
+        method: &str,
+        params: &Params<'_>,
+        with_limits: bool,
+        now: Timestamp,
+    ) -> Result<(), ApiError> {
+        match method {
             "userDataStream.subscribe.signature" => {
-                params.mandatory("apiKey")?;
-                let principal = self.principal(&params, now)?;
+                let key = params.mandatory("apiKey")?.to_owned();
+                let principal = self.principal(params, now)?;
                 params.all_read()?;
-                let key = params.raw("apiKey").map(str::to_owned);
-                self.subscribe(id, principal.account, key, None, false, with_limits)
+                self.subscribe(id, principal.account, Some(key), None, false, with_limits)
             }
             "userDataStream.subscribe" => {
                 params.all_read()?;
@@ -183,7 +210,7 @@ impl WsApi {
                 ended.iter().for_each(|id| user::terminated(&self.shared.out, *id, now));
                 Ok(())
             }
-            _ => self.hand_over(id, method, params, with_limits, now),
+            _ => Err(unknown_method()),
         }
     }
 
@@ -399,8 +426,7 @@ impl WsApi {
         with_limits: bool,
         now: Timestamp,
     ) -> Result<(), ApiError> {
-        let (route, signed) =
-            route_of(method).ok_or_else(|| ApiError::new(-1020, "This operation is not supported."))?;
+        let (route, signed) = route_of(method).ok_or_else(unknown_method)?;
         let principal = if signed { Some(self.principal(&params, now)?) } else { None };
         self.spawn(id, route, params, principal, with_limits, now)
     }
@@ -432,6 +458,10 @@ impl WsApi {
         });
         Ok(())
     }
+}
+
+fn unknown_method() -> ApiError {
+    ApiError::new(-1020, "This operation is not supported.")
 }
 
 fn no_headers() -> &'static HeaderMap {

@@ -3,5 +3,6 @@
 mod hostile;
 mod native;
 mod rest;
+mod rules;
 mod support;
 mod ws_api;
