@@ -179,6 +179,10 @@ pub fn affordable(amount: Amount, price: Price, step: Qty) -> Option<Qty> {
 /// The fee on `amount` at `ppm` parts per million, rounded **up** to the next unit: once per fill, in the exchange's favour. Never more
 /// than the amount for rates up to 100 %.
 pub fn fee(amount: Amount, ppm: u32) -> Amount {
+    // As in `notional`: most products fit 64 bits, where the division is a multiplication.
+    if let Some(product) = amount.0.checked_mul(i64::from(ppm)).and_then(|p| p.checked_add(999_999)) {
+        return Amount(product / 1_000_000);
+    }
     let product = i128::from(amount.0) * i128::from(ppm);
     Amount(((product + 999_999) / 1_000_000) as i64)
 }
@@ -242,6 +246,11 @@ mod tests {
         assert_eq!(fee(Amount(1_000_001), 1000), Amount(1001));
         assert_eq!(fee(Amount(5), 0), Amount(0));
         assert_eq!(fee(Amount(i64::MAX), 1_000_000), Amount(i64::MAX));
+        // On both sides of what fits 64 bits.
+        for amount in [i64::MAX / 1000 - 1000, i64::MAX / 1000, i64::MAX / 1000 + 1, i64::MAX / 999] {
+            let wide = (i128::from(amount) * 1000 + 999_999) / 1_000_000;
+            assert_eq!(i128::from(fee(Amount(amount), 1000).0), wide);
+        }
     }
 
     #[test]
