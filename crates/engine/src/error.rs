@@ -113,3 +113,35 @@ pub enum EngineError {
     )]
     ShutdownTimeout(Duration),
 }
+
+impl EngineError {
+    /// Every code that [`EngineError::code`] gives of its own; each has its entry in `docs/reference/errors.md`.
+    pub const CODES: &'static [&'static str] = &[
+        "engine-io",
+        "engine-config",
+        "engine-no-start",
+        "engine-journal-behind",
+        "engine-topic-hole",
+        "engine-topic-foreign",
+        "engine-record",
+        "engine-thread",
+        "engine-shutdown-timeout",
+    ];
+
+    /// A stable name of the kind of fault.
+    pub fn code(&self) -> &'static str {
+        match self {
+            EngineError::Log(error) => error.code(),
+            EngineError::Io { .. } => "engine-io",
+            EngineError::Config { .. } => "engine-config",
+            EngineError::NoStart { .. } => "engine-no-start",
+            EngineError::JournalBehind { .. } => "engine-journal-behind",
+            EngineError::TopicHole { .. } => "engine-topic-hole",
+            EngineError::TopicForeign { .. } => "engine-topic-foreign",
+            EngineError::Record { .. } => "engine-record",
+            EngineError::Thread(_) => "engine-thread",
+            EngineError::Fault(fault) => fault.kind.code(),
+            EngineError::ShutdownTimeout(_) => "engine-shutdown-timeout",
+        }
+    }
+}

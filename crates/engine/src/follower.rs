@@ -182,3 +182,38 @@ fn apply(
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_mark_that_differs_is_found_and_others_wait_or_pass() {
+        let exchange = Exchange::new();
+        let chain = exchange.chain();
+        for (marks, found, compared, left) in [
+            (vec![(0, chain)], false, 1, None),
+            (vec![(0, chain ^ 1)], true, 0, None),
+            (vec![(5, chain ^ 1)], false, 0, Some(5)),
+            (vec![(0, chain), (5, 1), (6, 1)], false, 1, Some(5)),
+            (vec![], false, 0, None),
+        ] {
+            let (send, queue) = mpsc::sync_channel(8);
+            marks
+                .iter()
+                .for_each(|(seq, chain)| send.send(ChainMark { seq: Seq(*seq), chain: *chain }).unwrap());
+            let mut waiting = Marks::new(queue);
+            let result = waiting.check(&exchange);
+            assert_eq!(result.is_err(), found, "{marks:?}");
+            assert_eq!(waiting.compared, compared, "{marks:?}");
+            assert_eq!(waiting.next.map(|mark| mark.seq.0), left, "{marks:?}");
+            if let Err(error) = result {
+                let (kind, text) = error.fault();
+                assert_eq!(kind, FaultKind::Diverged);
+                assert!(text.contains("after command 0"), "{text}");
+            }
+        }
+    }
+}

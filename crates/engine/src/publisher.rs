@@ -217,7 +217,8 @@ impl Topic {
     }
 
     fn add(&mut self, key: Key, record: &EventRecord) -> Result<(), EngineError> {
-        let partition = partition_for(key.as_slice(), self.counters.len() as u32) as usize;
+        let partitions = self.counters.len() as u32;
+        let partition = if partitions == 1 { 0 } else { partition_for(key.as_slice(), partitions) as usize };
         self.counters[partition] += 1;
         let number = self.counters[partition];
         let start = self.waiting.len();
