@@ -42,6 +42,7 @@ fn an_idle_engine_uses_next_to_no_processor_time() {
     let second = Duration::from_secs(1);
     std::thread::sleep(second / 2);
     let before = used();
+    assert!(before.0 > 0 && before.1 > 0, "the threads are found by their names: {before:?}");
     std::thread::sleep(second);
     let after = used();
     let (nanos, turns) = (after.0 - before.0, after.1 - before.1);
