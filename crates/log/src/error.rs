@@ -124,6 +124,42 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Every code that [`LogError::code`] gives of its own; each has its entry in `docs/reference/errors.md`.
+    pub const CODES: &'static [&'static str] = &[
+        "log-io",
+        "log-poisoned",
+        "log-damaged",
+        "log-locked",
+        "log-out-of-order",
+        "log-malformed",
+        "log-too-large",
+        "log-removed",
+        "log-no-topic",
+        "log-no-partition",
+        "log-topic-differs",
+        "log-config",
+    ];
+
+    /// A stable name of the kind of fault.
+    pub fn code(&self) -> &'static str {
+        match self {
+            LogError::Io { .. } => "log-io",
+            LogError::Poisoned { .. } => "log-poisoned",
+            LogError::Damaged { .. } => "log-damaged",
+            LogError::Locked { .. } => "log-locked",
+            LogError::OutOfOrder { .. } => "log-out-of-order",
+            LogError::Malformed { .. } => "log-malformed",
+            LogError::TooLarge { .. } => "log-too-large",
+            LogError::Removed { .. } => "log-removed",
+            LogError::NoTopic { .. } => "log-no-topic",
+            LogError::NoPartition { .. } => "log-no-partition",
+            LogError::SpecDiffers { .. } => "log-topic-differs",
+            LogError::Config(_) => "log-config",
+        }
+    }
+}
+
+impl LogError {
     /// Wraps a system error with what was tried on what.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError + use<> {
         let path = path.to_path_buf();

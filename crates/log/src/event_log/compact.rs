@@ -44,6 +44,10 @@ pub(super) fn clean_up<S: Storage>(storage: &S, dir: &Path) -> Result<(), LogErr
             doomed.push(file.path.clone());
         }
     }
+    if !doomed.is_empty() {
+        // A killed process may have renamed without the sync; what stands for the others must be durable before they go.
+        storage.sync_dir(dir).map_err(LogError::io("syncing", dir))?;
+    }
     for path in doomed {
         storage.remove(&path).map_err(LogError::io("removing", &path))?;
         storage.sync_dir(dir).map_err(LogError::io("syncing", dir))?;

@@ -37,6 +37,8 @@ pub struct EmbeddedConfig {
     pub tombstone_keep: Duration,
     /// About the most keys that one compaction holds in memory.
     pub compact_keys: usize,
+    /// After about so many commits of consumer groups, those that newer ones replace are removed from the disk.
+    pub fold_commits: u64,
 }
 
 impl Default for EmbeddedConfig {
@@ -47,6 +49,7 @@ impl Default for EmbeddedConfig {
             retention_ignores_groups: false,
             tombstone_keep: Duration::from_secs(24 * 3600),
             compact_keys: 1 << 20,
+            fold_commits: 1000,
         }
     }
 }
@@ -93,11 +96,14 @@ impl<S: Storage> EmbeddedLog<S> {
         storage.create_dir(&topics_dir).map_err(LogError::io("creating", &topics_dir))?;
         let lock = storage.lock(&dir).map_err(LogError::io("locking", &dir))?;
         let lock = lock.ok_or_else(|| LogError::Locked { path: dir.clone() })?;
-        let groups = Groups::open(storage.clone(), &dir.join("groups"))?;
+        let groups = Groups::open(storage.clone(), &dir.join("groups"), config.fold_commits)?;
         let mut topics = BTreeMap::new();
         for name in storage.list(&topics_dir).map_err(LogError::io("listing", &topics_dir))? {
             // A topic exists once its specification does; a folder without one is a creation that did not finish.
-            if let Some(spec) = read_spec(&storage, &topics_dir.join(&name), &name)? {
+            let topic_dir = topics_dir.join(&name);
+            if let Some(spec) = read_spec(&storage, &topic_dir, &name)? {
+                // The process that wrote it may have been killed before it was durable, and messages are about to depend on it.
+                storage.sync_dir(&topic_dir).map_err(LogError::io("syncing", &topic_dir))?;
                 topics.insert(name, Arc::new(open_topic(&storage, &dir, spec, &config)?));
             }
         }

@@ -17,12 +17,12 @@ pub(super) type Key = (String, String, u32);
 const COMMIT: u8 = 1;
 const FORGET: u8 = 2;
 const SEGMENT_BYTES: u64 = 1 << 20;
-/// After so many commits (more when there are many groups) the whole map is written again and the old ones are removed.
-const FOLD_EVERY: u64 = 1000;
 
 pub(super) struct Groups<S: Storage> {
     storage: S,
     dir: PathBuf,
+    /// After so many commits (more when there are many groups) the whole map is written again and the old ones are removed.
+    fold_every: u64,
     state: Mutex<State<S>>,
 }
 
@@ -93,7 +93,7 @@ impl<S: Storage> State<S> {
 }
 
 impl<S: Storage> Groups<S> {
-    pub(super) fn open(storage: S, dir: &Path) -> Result<Groups<S>, LogError> {
+    pub(super) fn open(storage: S, dir: &Path, fold_every: u64) -> Result<Groups<S>, LogError> {
         let config = JournalConfig {
             dir: dir.to_path_buf(),
             segment_bytes: SEGMENT_BYTES,
@@ -121,7 +121,7 @@ impl<S: Storage> Groups<S> {
             });
         }
         state.since_fold = recovery.last.0 + 1 - recovery.first.0;
-        Ok(Groups { storage, dir: dir.to_path_buf(), state: Mutex::new(state) })
+        Ok(Groups { storage, dir: dir.to_path_buf(), fold_every, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
@@ -136,7 +136,7 @@ impl<S: Storage> Groups<S> {
         state.push(COMMIT, &key, offset);
         state.write()?;
         state.apply(COMMIT, key, offset);
-        if state.since_fold > FOLD_EVERY + 4 * state.offsets.len() as u64 {
+        if state.since_fold > self.fold_every + 4 * state.offsets.len() as u64 {
             self.fold(&mut state)?;
         }
         Ok(())

@@ -191,6 +191,14 @@ impl SimStorage {
         self.world().faults.space = Some(bytes);
     }
 
+    /// Ends the process and lets another one start: nothing is lost, not even what was never synced. All faults that were
+    /// ordered are off afterwards, and files that were open are dead.
+    pub fn kill(&self) {
+        let mut world = self.world();
+        world.life += 1;
+        world.faults = Faults::default();
+    }
+
     /// Cuts the power and starts the machine again: what was not synced is kept, lost, torn or noise, as `seed` says.
     /// All faults that were ordered are off afterwards, and files that were open are dead.
     pub fn crash(&self, mut seed: u64) {

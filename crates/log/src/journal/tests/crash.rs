@@ -94,8 +94,13 @@ fn crash_everywhere(durability: Durability, prepare: impl Fn(&SimStorage), seeds
             let mut told = Told::default();
             let finished = run(&storage, durability, &mut told).is_ok();
             assert_eq!(finished, operation == whole.operations(), "operation {operation}");
-            let seed = seed * 1_000_003 + operation;
-            storage.crash(seed);
+            let seed = seed * 1_000_003 + operation * 2;
+            // Every other time the process is killed first, and only then, after a restart, the power goes.
+            if seed % 2 == 0 {
+                storage.crash(seed)
+            } else {
+                storage.kill()
+            }
             let mut result = check_recovered(&storage, &told);
             if let Ok(last) = result {
                 storage.crash(seed + 1);
