@@ -89,6 +89,22 @@ pub(crate) fn method_not_allowed() -> Reply {
         .header(ALLOW, HeaderValue::from_static("GET, POST, PUT, DELETE"))
 }
 
+/// How much of a body that is too large is read and thrown away, and for how long, before the refusal: a client that still sends when the
+/// server closes would get a reset in place of the answer.
+const DRAIN_BYTES: usize = 256 * 1024;
+/// See [`DRAIN_BYTES`].
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+async fn drain(mut body: Incoming) {
+    let mut drained = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        drained += frame.data_ref().map_or(0, Bytes::len);
+        if drained > DRAIN_BYTES {
+            return;
+        }
+    }
+}
+
 /// Reads a body that is at most `max` bytes and comes within `limit`.
 pub(crate) async fn read_body(
     body: Incoming,
@@ -100,7 +116,10 @@ pub(crate) async fn read_body(
     let announced =
         headers.get(hyper::header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
     match announced {
-        Some(n) if n > max => return Err(too_large()),
+        Some(n) if n > max => {
+            let _ = tokio::time::timeout(DRAIN_TIME, drain(body)).await;
+            return Err(too_large());
+        }
         Some(0) => return Ok(Bytes::new()),
         None if hyper::body::Body::is_end_stream(&body) => return Ok(Bytes::new()),
         _ => {}

@@ -53,6 +53,23 @@ pub enum ServerError {
     Secret(String),
 }
 
+impl ServerError {
+    /// Every code that [`ServerError::code`] gives of its own; each has its entry in `docs/reference/errors.md`.
+    pub const CODES: &'static [&'static str] =
+        &["api-config", "api-listen", "api-runtime", "api-session", "api-secret"];
+
+    /// A stable name of the kind of fault.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ServerError::Config(_) => "api-config",
+            ServerError::Listen { .. } => "api-listen",
+            ServerError::Runtime(_) => "api-runtime",
+            ServerError::Session(_) => "api-session",
+            ServerError::Secret(_) => "api-secret",
+        }
+    }
+}
+
 /// What all requests of one connection share.
 pub(crate) struct Peer {
     pub app: Arc<App>,

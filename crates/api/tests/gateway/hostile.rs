@@ -16,13 +16,14 @@ fn malformed_and_oversized_requests() {
     let host = format!("Host: {}\r\nConnection: close\r\n", world.address);
     let long_path = "a".repeat(9000);
     let many: String = (0..100).map(|i| format!("X-{i}: 1\r\n")).collect();
-    // An empty status: cut without an answer, which is all that hyper has for bytes that are no HTTP.
+    // An empty status: cut without an answer, which is all that hyper has for bytes that are no HTTP, and what a client may see (a reset)
+    // that still sends when the server has read enough.
     for (what, request, statuses) in [
         ("no HTTP", "hello\r\n\r\n".to_owned(), &["400", ""][..]),
         ("TLS", "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}".to_owned() + "\r\n\r\n", &["400", ""]),
         ("bad version", format!("GET / HTTP/9.9\r\n{host}\r\n"), &["400", "505", ""]),
         ("long path", format!("GET /{long_path} HTTP/1.1\r\n{host}\r\n"), &["414"]),
-        ("long header", format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "a".repeat(40_000)), &["431"]),
+        ("long header", format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "a".repeat(40_000)), &["431", ""]),
         ("many headers", format!("GET / HTTP/1.1\r\n{host}{many}\r\n"), &["431"]),
         (
             "large body",
