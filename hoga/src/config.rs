@@ -137,7 +137,9 @@ impl Default for Telemetry {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("HOGA-C1: cannot read the configuration {path}: {source}. Check the path given with --config")]
+    #[error(
+        "[config-read] cannot read the configuration {path}: {source}. Check the path given with --config"
+    )]
     Read {
         /// Which.
         path: PathBuf,
@@ -145,7 +147,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The file is not TOML or has keys or values that do not fit.
-    #[error("HOGA-C2: {origin}: {message}. `hoga config show` lists every key with its default")]
+    #[error("[config-invalid] {origin}: {message}. `hoga config show` lists every key with its default")]
     Invalid {
         /// Which file or variable.
         origin: String,
@@ -290,7 +292,7 @@ mod tests {
         ] {
             let error = load(&[pair]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
-            assert!(error.contains("HOGA-C2"), "{error}");
+            assert!(error.contains("[config-invalid]"), "{error}");
         }
     }
 }

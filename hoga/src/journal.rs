@@ -26,7 +26,7 @@ fn folder(flags: &JournalFlags) -> Result<std::path::PathBuf, End> {
     let dir = flags.data.join("engine").join("journal");
     if !dir.is_dir() {
         return Err(End::Usage(format!(
-            "HOGA-J1: no journal in {}: name the data folder with --data",
+            "[journal-missing] no journal in {}: name the data folder with --data",
             dir.display()
         )));
     }
@@ -70,13 +70,15 @@ fn verify(flags: &JournalFlags) -> Result<(), End> {
     }
     match (&report.verdict, &report.problem) {
         (Verdict::Damaged, Some(problem)) => Err(End::Bad(format!(
-            "HOGA-J2: {} at byte {}: {} (command {} expected). Restore the folder from a copy; the system refuses to start on it",
+            "[journal-damaged] {} at byte {}: {} (command {} expected). Restore the folder from a copy; the system refuses to start on it",
             problem.path.display(),
             problem.offset,
             problem.text,
             problem.expected
         ))),
-        (verdict, _) if verdict.exit_code() != 0 => Err(End::Bad(format!("HOGA-J2: {}", verdict.as_str()))),
+        (verdict, _) if verdict.exit_code() != 0 => {
+            Err(End::Bad(format!("[journal-damaged] {}", verdict.as_str())))
+        }
         _ => Ok(()),
     }
 }

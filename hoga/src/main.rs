@@ -157,7 +157,8 @@ fn audit(flags: &Audit) -> Result<(), End> {
         return Ok(());
     }
     Err(End::Bad(
-        "the audit is not clean: see the differences above and docs/reference/errors.md, HOGA-S9".into(),
+        "the audit is not clean: see the differences above and docs/reference/errors.md, audit-differs"
+            .into(),
     ))
 }
 

@@ -212,7 +212,8 @@ impl Submitter {
 /// Defines assets and markets on an empty exchange.
 pub fn define(engine: &EngineHandle) -> Result<(), End> {
     let submitter = Submitter::new(engine.clone());
-    let fail = |error: String| End::Start(format!("HOGA-U5: the markets cannot be defined: {error}"));
+    let fail =
+        |error: String| End::Start(format!("[market-definition] the markets cannot be defined: {error}"));
     if submitter.look(|exchange| exchange.instruments().is_empty()).map_err(fail)? {
         for body in hoga_sim::market::default_market() {
             submitter.ask(body).map_err(fail)?;
@@ -263,7 +264,8 @@ pub fn simulate(
     settings: &config::Market,
     dir: &Path,
 ) -> Result<Feeder, End> {
-    let fail = |error: String| End::Start(format!("HOGA-U6: the simulated market cannot start: {error}"));
+    let fail =
+        |error: String| End::Start(format!("[market-start] the simulated market cannot start: {error}"));
     let submitter = Submitter::new(engine);
     let (accounts, fresh) = traders(&submitter, dir).map_err(fail)?;
     let session = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());

@@ -63,7 +63,9 @@ pub fn run(flags: &Replay) -> Result<(), End> {
 
 /// The format is told by the first line.
 fn read(path: &Path, speed: Option<f64>, exit: bool) -> Result<Recording, End> {
-    let unread = |error: &dyn std::fmt::Display| End::Usage(format!("HOGA-R1: {}: {error}", path.display()));
+    let unread = |error: &dyn std::fmt::Display| {
+        End::Usage(format!("[recording-unreadable] {}: {error}", path.display()))
+    };
     let mut reader = recording::open(path).map_err(|e| unread(&e))?;
     let first = reader.fill_buf().map_err(|e| unread(&e))?;
     if first.starts_with(b"id,") {
@@ -106,7 +108,8 @@ impl Recording {
     /// Makes market and account where they are missing, and starts feeding.
     pub fn feed(self, engine: EngineHandle) -> Result<Feeder, End> {
         let submitter = Submitter::new(engine);
-        let start = |error: String| End::Start(format!("HOGA-R2: the recording cannot be fed: {error}"));
+        let start =
+            |error: String| End::Start(format!("[recording-not-fed] the recording cannot be fed: {error}"));
         let market = self.market(&submitter).map_err(start)?;
         let account = self.account(&submitter).map_err(start)?;
         Feeder::start("replay", move |stop| {

@@ -11,13 +11,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hoga_api::hub::{Hub, HubConfig, MarketHistory, MarketTrade, TRADES_KEPT};
-use hoga_api::{Server, Services, SharedCatalog};
+use hoga_api::{Server, ServerError, Services, SharedCatalog};
 use hoga_core::ids::{Seq, Timestamp};
-use hoga_engine::{Clock, Engine, EngineConfig, EngineHandle, Partitions, SystemClock};
+use hoga_engine::{Clock, Engine, EngineConfig, EngineError, EngineHandle, Partitions, SystemClock};
 use hoga_lab::admin::{RUN_FILE, RunFile};
+use hoga_log::LogError;
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog};
 use hoga_log::journal::Durability;
-use hoga_store::{Identity, Stores};
+use hoga_store::{Identity, StoreError, Stores};
 
 use crate::cli::Up;
 use crate::config::{Config, Durability as Wanted};
@@ -62,7 +63,7 @@ pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
     let mut flow = Flow::start(&config, &system, recording)?;
     let fault = loop {
         if let Some(fault) = system.engine.wait_fault(Duration::from_millis(250)) {
-            break Some(fault.to_string());
+            break Some(format!("[{}] {fault}", fault.kind.code()));
         }
         if signals.raised() {
             break None;
@@ -98,18 +99,18 @@ pub struct System {
 
 impl System {
     fn start(config: &mut Config) -> Result<System, End> {
-        let start = |error: &dyn std::fmt::Display| End::Start(error.to_string());
         let dir = config.data.dir.clone();
         let lock = lock(&dir)?;
         let log = EmbeddedLog::open(
             dir.join("log"),
             EmbeddedConfig { segment_bytes: config.event_log.segment_mib << 20, ..EmbeddedConfig::default() },
         )
-        .map_err(|e| start(&e))?;
+        .map_err(coded(LogError::code))?;
         let log: Arc<dyn EventLog> = Arc::new(log);
-        let stores = Arc::new(Stores::open(&dir.join("store"), log.clone()).map_err(|e| start(&e))?);
-        let identity = Identity::open(&dir.join("identity.db")).map_err(|e| start(&e))?;
-        let (hub, feed) = Hub::start(HubConfig::default()).map_err(|e| start(&e))?;
+        let stores =
+            Arc::new(Stores::open(&dir.join("store"), log.clone()).map_err(coded(StoreError::code))?);
+        let identity = Identity::open(&dir.join("identity.db")).map_err(coded(StoreError::code))?;
+        let (hub, feed) = Hub::start(HubConfig::default()).map_err(thread)?;
         let catalog = SharedCatalog::default();
         let tap = market::Tap::default();
         let engine = Engine::start(
@@ -117,19 +118,19 @@ impl System {
             log.clone(),
             vec![catalog.subscriber(), Box::new(feed), Box::new(tap.clone())],
         )
-        .map_err(|e| start(&e))?;
+        .map_err(coded(EngineError::code))?;
         market::define(&engine.handle())?;
-        stores.start().map_err(|e| start(&e))?;
-        hub.prime(histories(&stores, &hub).map_err(|e| start(&e))?);
+        stores.start().map_err(coded(StoreError::code))?;
+        hub.prime(histories(&stores, &hub).map_err(coded(StoreError::code))?);
         if config.api.admin_token.is_empty() {
             config.api.admin_token = hoga_api::random_secret().map_err(|e| {
-                End::Start(format!("HOGA-U3: the operating system gives no random bytes: {e}"))
+                End::Start(format!("[no-randomness] the operating system gives no random bytes: {e}"))
             })?;
         }
         let services =
             Services { engine: engine.handle(), stores: stores.clone(), identity, hub: hub.clone(), catalog };
-        let server = Server::start(config.api.clone(), services).map_err(|e| start(&e))?;
-        let maintenance = Maintenance::start(log).map_err(|e| start(&e))?;
+        let server = Server::start(config.api.clone(), services).map_err(coded(ServerError::code))?;
+        let maintenance = Maintenance::start(log).map_err(thread)?;
         Ok(System { engine, stores, hub, server, maintenance, tap, _lock: lock })
     }
 
@@ -147,6 +148,17 @@ impl System {
         self.maintenance.stop();
         engine
     }
+}
+
+/// A fault at the start, with its code in front.
+fn coded<E: std::fmt::Display>(code: impl Fn(&E) -> &'static str) -> impl Fn(E) -> End {
+    move |error| End::Start(format!("[{}] {error}", code(&error)))
+}
+
+fn thread(error: std::io::Error) -> End {
+    End::Start(format!(
+        "[threads] a thread cannot be started: {error}. Check the limits on processes and memory"
+    ))
 }
 
 fn engine_config(config: &Config, stores: &Arc<Stores>) -> EngineConfig {
@@ -174,7 +186,7 @@ fn engine_config(config: &Config, stores: &Arc<Stores>) -> EngineConfig {
 }
 
 /// What the read models know of each market, for tickers and candles that go on after a restart.
-fn histories(stores: &Stores, hub: &Hub) -> Result<Vec<MarketHistory>, hoga_store::StoreError> {
+fn histories(stores: &Stores, hub: &Hub) -> Result<Vec<MarketHistory>, StoreError> {
     // The hub folds what comes after `through`, so whatever the group had not read yet must be in before.
     stores.wait_current(hoga_store::Group::Market, Duration::from_secs(30));
     let day_ago = Timestamp(SystemClock.now().0 - 86_400_000_000 - 60_000_000);
@@ -209,7 +221,7 @@ fn histories(stores: &Stores, hub: &Hub) -> Result<Vec<MarketHistory>, hoga_stor
 
 /// One running system per data folder.
 fn lock(dir: &Path) -> Result<File, End> {
-    let fail = |what: String| End::Start(format!("HOGA-U1: data folder {}: {what}", dir.display()));
+    let fail = |what: String| End::Start(format!("[data-folder] data folder {}: {what}", dir.display()));
     std::fs::create_dir_all(dir)
         .map_err(|e| fail(format!("cannot be made: {e}. Choose another with --data")))?;
     let file = OpenOptions::new()
@@ -231,8 +243,9 @@ impl RunGuard {
     fn write(dir: &Path, url: &str, token: &str) -> Result<RunGuard, End> {
         let path = dir.join(RUN_FILE);
         let run = RunFile { url: url.to_owned(), admin_token: token.to_owned(), pid: std::process::id() };
-        let fail =
-            |e: &dyn std::fmt::Display| End::Start(format!("HOGA-U2: cannot write {}: {e}", path.display()));
+        let fail = |e: &dyn std::fmt::Display| {
+            End::Start(format!("[run-file] cannot write {}: {e}", path.display()))
+        };
         let text = serde_json::to_string(&run).map_err(|e| fail(&e))?;
         // Readable by its owner only, from the first moment on: it holds the operator's token.
         let temporary = dir.join("run.json.new");
@@ -267,7 +280,7 @@ impl Signals {
             // A second signal ends the process at once: an operator who insists is obeyed.
             signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(&flag))
                 .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-                .map_err(|e| End::Start(format!("HOGA-U4: cannot listen for signals: {e}")))?;
+                .map_err(|e| End::Start(format!("[signals] cannot listen for signals: {e}")))?;
         }
         Ok(Signals(flag))
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub enum AdminError {
     /// No running system in that data folder.
     #[error(
-        "HOGA-A1: no running system in {dir}: {reason}. Start it with `hoga up --data {dir}`, or name the folder with --data"
+        "[system-not-running] no running system in {dir}: {reason}. Start it with `hoga up --data {dir}`, or name the folder with --data"
     )]
     NotRunning {
         /// The data folder.
@@ -20,7 +20,7 @@ pub enum AdminError {
         reason: String,
     },
     /// It cannot be reached, or the answer is no answer.
-    #[error("HOGA-A2: {url}: {reason}")]
+    #[error("[system-unreachable] {url}: {reason}")]
     Unreachable {
         /// What was asked.
         url: String,
@@ -28,7 +28,7 @@ pub enum AdminError {
         reason: String,
     },
     /// It refused.
-    #[error("HOGA-A3: {url}: refused with {status}: {body}")]
+    #[error("[request-refused] {url}: refused with {status}: {body}")]
     Refused {
         /// What was asked.
         url: String,

@@ -162,6 +162,41 @@ pub enum StoreError {
     Taken(Taken),
 }
 
+impl StoreError {
+    /// Every code that [`StoreError::code`] gives of its own; each has its entry in `docs/reference/errors.md`.
+    pub const CODES: &'static [&'static str] = &[
+        "store-database",
+        "store-schema",
+        "store-damaged",
+        "store-file",
+        "store-trimmed",
+        "store-gap",
+        "store-step-back",
+        "store-unknown-market",
+        "store-overflow",
+        "store-not-reached",
+        "store-taken",
+    ];
+
+    /// A stable name of the kind of fault.
+    pub fn code(&self) -> &'static str {
+        match self {
+            StoreError::Database { .. } => "store-database",
+            StoreError::Schema { .. } => "store-schema",
+            StoreError::Damaged { .. } => "store-damaged",
+            StoreError::File { .. } => "store-file",
+            StoreError::Log { source, .. } => source.code(),
+            StoreError::Trimmed { .. } => "store-trimmed",
+            StoreError::Gap { .. } => "store-gap",
+            StoreError::StepBack { .. } => "store-step-back",
+            StoreError::UnknownMarket { .. } => "store-unknown-market",
+            StoreError::Overflow { .. } => "store-overflow",
+            StoreError::NotReached { .. } => "store-not-reached",
+            StoreError::Taken(_) => "store-taken",
+        }
+    }
+}
+
 /// Which unique rule of the identity database a new entry would break.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Taken {
