@@ -225,3 +225,154 @@ pub fn cancel(params: &Params<'_>, catalog: &Catalog, names: CancelNames) -> Res
     let market = catalog.find(symbol).ok_or_else(ApiError::bad_symbol)?.id;
     Ok(Cancel { market, order, cancel_id, must_be, only })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use hoga_core::event::{Event, EventRecord};
+    use hoga_core::ids::{AssetId, Seq, Timestamp};
+    use hoga_core::instrument::{Name, TradingState};
+
+    use super::*;
+    use crate::catalog::SharedCatalog;
+
+    fn catalog() -> SharedCatalog {
+        let instrument = Instrument {
+            id: MarketId(0),
+            symbol: Name::new("BTCUSDT").unwrap(),
+            base: AssetId(0),
+            quote: AssetId(1),
+            state: TradingState::Open,
+            price_tick: Price(1_000_000),
+            price_min: Price(1_000_000),
+            price_max: Price(i64::MAX),
+            lot_step: Qty(1_000),
+            lot_min: Qty(1_000),
+            lot_max: Qty(i64::MAX),
+            market_lot_max: Qty(i64::MAX),
+            notional_min: Amount(0),
+            notional_max: Amount(i64::MAX),
+            percent_up: 0,
+            percent_down: 0,
+            market_band_bps: 0,
+            max_orders: 10,
+            max_algo_orders: 5,
+            max_position: Qty::ZERO,
+            maker_fee_ppm: 0,
+            taker_fee_ppm: 0,
+        };
+        let catalog = SharedCatalog::default();
+        let event = Event::InstrumentSet(instrument);
+        catalog.apply(&[EventRecord { seq: Seq(1), index: 0, time: Timestamp(0), event }]);
+        catalog
+    }
+
+    /// Texts that have broken parsers elsewhere, beside good ones.
+    const VALUES: [&str; 28] = [
+        "BTCUSDT",
+        "BUY",
+        "SELL",
+        "LIMIT",
+        "MARKET",
+        "LIMIT_MAKER",
+        "STOP_LOSS",
+        "STOP_LOSS_LIMIT",
+        "TAKE_PROFIT_LIMIT",
+        "GTC",
+        "IOC",
+        "0.1",
+        "45000",
+        "0",
+        "1e-05",
+        "-1",
+        "92233720368.54775807",
+        "99999999999999999999",
+        "0.000000001",
+        "",
+        " ",
+        "%",
+        "%00",
+        "\u{feff}1",
+        "NaN",
+        "1.2.3",
+        "null",
+        "DECREMENT",
+    ];
+    const NAMES: [&str; 13] = [
+        "symbol",
+        "side",
+        "type",
+        "timeInForce",
+        "quantity",
+        "quoteOrderQty",
+        "price",
+        "stopPrice",
+        "newClientOrderId",
+        "newOrderRespType",
+        "selfTradePreventionMode",
+        "icebergQty",
+        "trailingDelta",
+    ];
+
+    #[test]
+    fn whatever_is_taken_is_a_whole_order() {
+        let catalog = catalog();
+        let catalog = catalog.current();
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut next = move |n: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % n as u64) as usize
+        };
+        let mut taken: BTreeMap<&str, u32> = BTreeMap::new();
+        for _ in 0..60_000 {
+            // A good order of some type, with a few parameters dropped, added or changed.
+            let order_type = VALUES[3 + next(6)];
+            let mut list = vec![
+                ("symbol", "BTCUSDT"),
+                ("side", VALUES[1 + next(2)]),
+                ("type", order_type),
+                ("quantity", "0.1"),
+            ];
+            if order_type.contains("LIMIT") {
+                list.push(("price", "45000"));
+                if order_type != "LIMIT_MAKER" {
+                    list.push(("timeInForce", VALUES[9 + next(2)]));
+                }
+            }
+            if order_type.contains('_') && order_type != "LIMIT_MAKER" {
+                list.push(("stopPrice", "45000"));
+            }
+            for _ in 0..next(4) {
+                let name = NAMES[next(NAMES.len())];
+                list.retain(|(other, _)| *other != name);
+                if next(4) > 0 {
+                    list.push((name, VALUES[next(VALUES.len())]));
+                }
+            }
+            let mut params = Params::new();
+            for (name, value) in &list {
+                params.add((*name).into(), (*value).into()).unwrap();
+            }
+            let Ok(Place { order, .. }) = place(&params, &catalog, AccountId(1), StpMode::ExpireMaker) else {
+                continue;
+            };
+            *taken.entry(order.order_type.as_str()).or_default() += 1;
+            let kind = order.order_type;
+            assert!(order.qty.0 >= 0 && order.quote_qty.0 >= 0, "{list:?}");
+            assert_ne!(order.qty.0 > 0, order.quote_qty.0 > 0, "{list:?}: one of both");
+            assert!(order.quote_qty.0 == 0 || kind == OrderType::Market, "{list:?}");
+            assert_eq!(order.price.0 > 0, kind.has_price(), "{list:?}");
+            assert_eq!(order.stop_price.0 > 0, kind.is_conditional(), "{list:?}");
+            assert!(
+                order.tif == TimeInForce::Gtc || kind.has_price() && kind != OrderType::LimitMaker,
+                "{list:?}"
+            );
+            assert!(!order.client_id.is_none() && order.market == MarketId(0), "{list:?}");
+            assert_eq!((order.iceberg_qty, order.trailing_delta), (Qty::ZERO, 0));
+        }
+        assert_eq!(taken.len(), 6, "every type was taken now and then: {taken:?}");
+    }
+}

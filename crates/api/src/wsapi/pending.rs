@@ -99,15 +99,19 @@ impl Shared {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps an entry and gives its tag; -1008 when too many wait.
+    /// Keeps an entry and gives its tag; -1008 when too many wait. The last sixteenth is for cancels.
     pub fn enter(&self, entry: Entry) -> Result<u64, ApiError> {
         let mut slots = self.slots();
+        let most = match entry.kind {
+            Kind::Place(_) => self.max - self.max / 16,
+            Kind::Cancel => self.max,
+        };
+        if slots.entries.len() - slots.free.len() >= most {
+            return Err(ApiError::busy());
+        }
         if let Some(at) = slots.free.pop() {
             slots.entries[at as usize] = Some(entry);
             return Ok(u64::from(at));
-        }
-        if slots.entries.len() >= self.max {
-            return Err(ApiError::busy());
         }
         slots.entries.push(Some(entry));
         Ok(slots.entries.len() as u64 - 1)

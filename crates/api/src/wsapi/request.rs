@@ -143,4 +143,46 @@ mod tests {
         let pairs: Vec<(&str, &str)> = request.params.iter().collect();
         assert_eq!(pairs, [("n", "1.50"), ("s", "1.50"), ("b", "true"), ("l", r#"["A","B"]"#)]);
     }
+
+    #[test]
+    fn any_text_is_read_or_refused() {
+        let seed = r#"{"id":"e2a85d9f","method":"order.place","params":{"symbol":"BTCUSDT","price":45000.10,"x":["a",{"b":null}]}}"#;
+        let mut state = 0x853c_49e6_748f_ea9b_u64;
+        let mut next = move |n: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % n as u64) as usize
+        };
+        let pool: Vec<char> = "{}[]\",:\\u0019.eE+-tfnl \n\u{0}é😀".chars().collect();
+        let mut read = 0;
+        for _ in 0..50_000 {
+            let mut text: Vec<char> = seed.chars().collect();
+            for _ in 0..next(5) {
+                let at = next(text.len().max(1));
+                if text.is_empty() {
+                    break;
+                }
+                match next(4) {
+                    0 => text[at] = pool[next(pool.len())],
+                    1 => drop(text.remove(at)),
+                    2 => text.insert(at, pool[next(pool.len())]),
+                    _ => text.truncate(at.max(1)),
+                }
+            }
+            let text: String = text.into_iter().collect();
+            match Request::read(&text) {
+                Ok(request) => {
+                    read += 1;
+                    // What is echoed is JSON by itself.
+                    assert!(serde_json::from_str::<serde_json::Value>(request.id.as_str()).is_ok(), "{text}");
+                }
+                Err((id, error)) => {
+                    assert!(serde_json::from_str::<serde_json::Value>(id.as_str()).is_ok(), "{text}");
+                    assert!(matches!(error.code, -1135 | -1103 | -1102 | -1101 | -1100), "{text}: {error:?}");
+                }
+            }
+        }
+        assert!(read > 1_000, "{read}");
+    }
 }
