@@ -152,8 +152,8 @@ async function start(): Promise<void> {
   const main = h(
     'main',
     { class: 'desk' },
-    h('div', { class: 'column left' }, marketList(feed, markets, select), ladderPanel(feed, takePrice)),
-    h('div', { class: 'column center' }, chartPanel(feed), accountPanel(feed, account, session, markets, actions)),
+    h('div', { class: 'column left' }, marketList(feed, markets, select), ladderPanel(feed, account, takePrice)),
+    h('div', { class: 'column center' }, chartPanel(feed, account), accountPanel(feed, account, session, markets, actions)),
     h('div', { class: 'column right' }, form.element, tapePanel(feed)),
   );
   document.body.prepend(header, main, statusBar(feed, account, session), viewTabs());

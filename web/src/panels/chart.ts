@@ -8,9 +8,12 @@ import {
   HistogramSeries,
   type CandlestickData,
   type HistogramData,
+  type IPriceLine,
+  LineStyle,
   type UTCTimestamp,
 } from 'lightweight-charts';
-import { formatUnits, short, units, type Units } from '../decimal.ts';
+import type { AccountFeed } from '../account/account-feed.ts';
+import { formatUnits, plain, short, units, type Units } from '../decimal.ts';
 import { INTERVALS, type Candle } from '../market/candles.ts';
 import type { MarketFeed } from '../market/market-feed.ts';
 import { h, setClass, setText } from '../shell/dom.ts';
@@ -21,7 +24,7 @@ import { language, words } from '../shell/words.ts';
 const NEAR_THE_END = 30;
 const SHOWN_AT_FIRST = 110;
 
-export function chartPanel(feed: MarketFeed): HTMLElement {
+export function chartPanel(feed: MarketFeed, account: AccountFeed): HTMLElement {
   const canvas = h('div', { class: 'chart-canvas' });
   const legend = h('div', { class: 'chart-legend number', 'aria-hidden': 'true' });
   const buttons = INTERVALS.map(interval =>
@@ -123,6 +126,32 @@ export function chartPanel(feed: MarketFeed): HTMLElement {
   chart.timeScale().subscribeVisibleLogicalRangeChange(range => {
     if (range && range.from < NEAR_THE_END && !fresh) void feed.loadOlder();
   });
+  /** A line for each open order of the user's own, by its number. */
+  const lines = new Map<number, IPriceLine>();
+  const drawOrders = (): void => {
+    const open = account.orders.open().filter(order => order.symbol === feed.market.symbol && order.price > 0n);
+    const numbers = new Set(open.map(order => order.id));
+    for (const [id, line] of lines) {
+      if (numbers.has(id)) continue;
+      candles.removePriceLine(line);
+      lines.delete(id);
+    }
+    for (const order of open) {
+      const options = {
+        price: Number(formatUnits(order.price, 8)),
+        color: colour(order.side === 'BUY' ? 'up' : 'down'),
+        title: `${order.side === 'BUY' ? words.buy : words.sell} ${plain(order.quantity - order.executed)}`,
+      };
+      const line = lines.get(order.id);
+      if (line) line.applyOptions(options);
+      else {
+        const style = { lineStyle: LineStyle.Dashed, lineWidth: 1, axisLabelVisible: true } as const;
+        lines.set(order.id, candles.createPriceLine({ ...options, ...style }));
+      }
+    }
+  };
+  account.ordersChanged.on(drawOrders);
+  feed.marketChanged.on(drawOrders);
   const markInterval = (): void => {
     buttons.forEach((button, place) => button.setAttribute('aria-pressed', String(INTERVALS[place] === feed.interval)));
   };
@@ -130,6 +159,7 @@ export function chartPanel(feed: MarketFeed): HTMLElement {
   themeChanged.on(() => {
     paint();
     drawAll();
+    drawOrders();
   });
   paint();
   markInterval();

@@ -1,6 +1,7 @@
 // The depth ladder: asks above, bids below, the spread between, a bar behind each row for what waits up to there.
 
-import { basisPoints, formatUnits, ONE, plain, type Units } from '../decimal.ts';
+import type { AccountFeed } from '../account/account-feed.ts';
+import { basisPoints, ceilTo, floorTo, formatUnits, ONE, plain, type Units } from '../decimal.ts';
 import { grouped, type Level } from '../market/depth-book.ts';
 import type { MarketFeed } from '../market/market-feed.ts';
 import { h, setClass, setText } from '../shell/dom.ts';
@@ -21,7 +22,7 @@ interface Row {
   at: Units | null;
 }
 
-export function ladderPanel(feed: MarketFeed, pick: (price: Units) => void): HTMLElement {
+export function ladderPanel(feed: MarketFeed, account: AccountFeed, pick: (price: Units) => void): HTMLElement {
   let factor: bigint = 1n;
   const row = (): Row => {
     const bar = h('span', { class: 'bar' });
@@ -72,7 +73,7 @@ export function ladderPanel(feed: MarketFeed, pick: (price: Units) => void): HTM
     return wanted;
   };
 
-  const fillRows = (rows: Row[], levels: Level[], most: Units, tone: string): void => {
+  const fillRows = (rows: Row[], levels: Level[], most: Units, tone: string, own: ReadonlySet<Units>): void => {
     const { pricePlaces, quantityPlaces } = feed.market;
     const places = Math.min(quantityPlaces, 5);
     let sum = 0n;
@@ -83,9 +84,21 @@ export function ladderPanel(feed: MarketFeed, pick: (price: Units) => void): HTM
       setText(shown.quantity, level ? formatUnits(level.quantity, places, true) : '');
       sum += level?.quantity ?? 0n;
       setText(shown.sum, level ? formatUnits(sum, Math.min(places, 3), true) : '');
-      setClass(shown.button, `ladder-row number ${level ? tone : 'blank'}`);
+      setClass(shown.button, `ladder-row number ${level ? tone : 'blank'}${level && own.has(level.price) ? ' own' : ''}`);
       shown.bar.style.transform = `scaleX(${level ? basisPoints(sum, most) / 10_000 : 0})`;
     });
+  };
+
+  /** The rows in which orders of the user's own rest. */
+  const ownPrices = (step: Units): { asks: Set<Units>; bids: Set<Units> } => {
+    const asks = new Set<Units>();
+    const bids = new Set<Units>();
+    for (const order of account.orders.open()) {
+      if (order.symbol !== feed.market.symbol || order.price === 0n) continue;
+      if (order.side === 'BUY') bids.add(floorTo(order.price, step));
+      else asks.add(ceilTo(order.price, step));
+    }
+    return { asks, bids };
   };
 
   let before: Units | null = null;
@@ -96,8 +109,9 @@ export function ladderPanel(feed: MarketFeed, pick: (price: Units) => void): HTM
     const bidLevels = grouped(book.bids, step, room(bidRows, bids), true);
     const total = (levels: Level[]): Units => levels.reduce((sum, { quantity }) => sum + quantity, 0n);
     const most = [total(askLevels), total(bidLevels)].reduce((x, y) => (x > y ? x : y));
-    fillRows(askRows, askLevels, most, 'ask');
-    fillRows(bidRows, bidLevels, most, 'bid');
+    const own = ownPrices(step);
+    fillRows(askRows, askLevels, most, 'ask', own.asks);
+    fillRows(bidRows, bidLevels, most, 'bid', own.bids);
     const price = feed.lastPrice();
     setText(last, price === null ? '–' : formatUnits(price, market.pricePlaces, true));
     if (price !== null && before !== null && price !== before) setClass(last, `number ${price > before ? 'up' : 'down'}`);
@@ -113,6 +127,7 @@ export function ladderPanel(feed: MarketFeed, pick: (price: Units) => void): HTM
   });
   feed.bookChanged.on(draw);
   feed.tradesChanged.on(draw);
+  account.ordersChanged.on(draw);
   feed.marketChanged.on(() => {
     before = null;
     setClass(last, 'number');
