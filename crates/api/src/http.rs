@@ -95,7 +95,7 @@ const DRAIN_BYTES: usize = 256 * 1024;
 /// See [`DRAIN_BYTES`].
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-async fn drain(mut body: Incoming) {
+async fn drain(body: &mut Incoming) {
     let mut drained = 0;
     while let Some(Ok(frame)) = body.frame().await {
         drained += frame.data_ref().map_or(0, Bytes::len);
@@ -117,7 +117,8 @@ pub(crate) async fn read_body(
         headers.get(hyper::header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
     match announced {
         Some(n) if n > max => {
-            let _ = tokio::time::timeout(DRAIN_TIME, drain(body)).await;
+            let mut body = body;
+            let _ = tokio::time::timeout(DRAIN_TIME, drain(&mut body)).await;
             return Err(too_large());
         }
         Some(0) => return Ok(Bytes::new()),
@@ -132,6 +133,7 @@ pub(crate) async fn read_body(
             let frame = frame.map_err(|_| plain_error(400, "The request body could not be read."))?;
             let Ok(data) = frame.into_data() else { continue };
             if first.len() + whole.len() + data.len() > max {
+                let _ = tokio::time::timeout(DRAIN_TIME, drain(&mut body)).await;
                 return Err(too_large());
             }
             // Nearly every body comes in one piece, which then needs no copy.

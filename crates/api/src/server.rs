@@ -194,8 +194,7 @@ async fn serve(stream: TcpStream, peer: Arc<Peer>) {
         .timer(TokioTimer::new())
         .header_read_timeout(config.header_timeout())
         .max_buf_size(config.max_head_bytes)
-        .max_headers(config.max_headers)
-        .pipeline_flush(true);
+        .max_headers(config.max_headers);
     let mut shutdown = peer.shutdown.clone();
     let silence = peer.place.silence();
     let service = service_fn(move |request| {

@@ -24,7 +24,7 @@ fn malformed_and_oversized_requests() {
         ("bad version", format!("GET / HTTP/9.9\r\n{host}\r\n"), &["400", "505", ""]),
         ("long path", format!("GET /{long_path} HTTP/1.1\r\n{host}\r\n"), &["414"]),
         ("long header", format!("GET / HTTP/1.1\r\n{host}X: {}\r\n\r\n", "a".repeat(40_000)), &["431", ""]),
-        ("many headers", format!("GET / HTTP/1.1\r\n{host}{many}\r\n"), &["431", ""]),
+        ("many headers", format!("GET / HTTP/1.1\r\n{host}{many}\r\n"), &["431"]),
         (
             "large body",
             format!("POST /api/v3/order HTTP/1.1\r\n{host}Content-Length: 1001\r\n\r\n{}", "a".repeat(1001)),
