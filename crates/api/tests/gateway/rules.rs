@@ -298,3 +298,20 @@ fn limits_are_counted_told_and_enforced() {
     let answer = world.signed(&trader, "DELETE", "/api/v3/openOrders", "symbol=BTCUSDT");
     assert_eq!(answer.status, 200, "{answer:?}");
 }
+
+#[test]
+fn a_stopped_engine_is_told_and_reads_go_on() {
+    let mut world = World::start();
+    let trader = world.trader();
+    world.place(&trader, &format!("{LIMIT}&side=BUY&quantity=0.1&price=45000"));
+    assert_eq!(world.get("/api/v1/ready").status, 200);
+    world.stop_engine();
+    let gone = (503, -1016, "This service is no longer available.".to_owned());
+    let order = format!("{LIMIT}&side=BUY&quantity=0.1&price=45000");
+    assert_eq!(world.signed(&trader, "POST", "/api/v3/order", &order).error(), gone);
+    assert_eq!(world.signed(&trader, "DELETE", "/api/v3/openOrders", "symbol=BTCUSDT").error(), gone);
+    assert_eq!(world.signed(&trader, "GET", "/api/v3/openOrders", "").error(), gone);
+    let ready = world.get("/api/v1/ready");
+    assert_eq!((ready.status, &ready.json()["engine"]), (503, &json!(false)));
+    assert_eq!(world.get("/api/v3/depth?symbol=BTCUSDT").json()["bids"][0][0], "45000.00000000");
+}

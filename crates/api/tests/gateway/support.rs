@@ -177,6 +177,10 @@ impl World {
         self.server.as_ref().unwrap()
     }
 
+    pub fn stop_engine(&mut self) {
+        self.engine.take().unwrap().shutdown().unwrap();
+    }
+
     pub fn stop_server(&mut self) {
         self.server.take().unwrap().shutdown();
     }
