@@ -17,5 +17,14 @@ if [ ${#missing[@]} -gt 0 ]; then
   apt-get -q -y -o DPkg::Lock::Timeout=600 update >/dev/null
   DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600 install --no-install-recommends "${missing[@]}" >/dev/null
 fi
-major=$(node --version | sed 's/v\([0-9]*\).*/\1/')
-[ "$major" -ge 18 ] || die "Node.js $(node --version) is too old for the console's build: 18 or later is needed"
+# The console's build wants Node.js 20.19 or later; Debian 12 has 18. The registry of npm has the binary as a package: no script runs.
+recent() { node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)'; }
+# shellcheck source=scripts/path.sh
+. "$(dirname "${BASH_SOURCE[0]}")/path.sh"
+if ! recent; then
+  case "$(uname -m)" in x86_64) arch=x64 ;; aarch64) arch=arm64 ;; *) die "Node.js $(node --version) is too old: 20.19 or later is needed" ;; esac
+  say "Node.js $(node --version) is too old for the console's build: fetching a newer one into .dev/node"
+  npm install --prefix "$NODE_HOME" --no-audit --no-fund --loglevel=error "node-linux-$arch@22" >/dev/null
+  . "$(dirname "${BASH_SOURCE[0]}")/path.sh"
+  recent || die "Node.js $(node --version) is too old: 20.19 or later is needed"
+fi

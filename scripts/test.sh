@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # All tests, or the parts named: lint unit crash clients browser. Builds once, in the dev profile (optimised, debug assertions on).
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/path.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 parts=("$@")
 [ $# -gt 0 ] || parts=(lint unit crash clients browser)
@@ -42,6 +43,7 @@ clients() { binary; say "real clients"; tests/run-clients.sh; }
 browser() { binary; say "the console in Chromium"; tests/run-browser.sh; }
 
 scripts/setup.sh
+. scripts/path.sh
 scripts/web.sh
 for part in "${parts[@]}"; do
   case "$part" in

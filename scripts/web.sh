@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the console into web/dist when its sources are newer than the last build.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/path.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/../web"
 if [ ! -d node_modules ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
   echo "== fetching the console's libraries (npm ci)"
