@@ -93,8 +93,11 @@ export function accountPanel(
     h('span', { class: value === 'BUY' ? 'up' : 'down' }, value === 'BUY' ? words.buy : words.sell);
   const kind = (order: Order): string => TYPE_WORDS[order.type] ?? order.type;
   const orderPrice = (order: Order): string => {
-    const limit = order.type === 'MARKET' ? words.marketOrder : price(order.symbol, order.price);
-    return order.stopPrice > 0n ? `${limit} @ ${price(order.symbol, order.stopPrice)}` : limit;
+    const limit = order.price === 0n ? words.marketOrder : price(order.symbol, order.price);
+    if (order.stopPrice === 0n) return limit;
+    // A stop that buys waits for the price to rise, one that sells for it to fall; taking a profit is the other way round.
+    const rising = (order.side === 'BUY') === order.type.startsWith('STOP_LOSS');
+    return `${rising ? '≥' : '≤'} ${price(order.symbol, order.stopPrice)} → ${limit}`;
   };
 
   const openTable = (): HTMLElement => {
