@@ -33,13 +33,9 @@ fn every_fault_code_is_documented_and_every_entry_is_a_code() {
     for list in [LogError::CODES, StoreError::CODES, EngineError::CODES, ServerError::CODES] {
         codes.extend(list.iter().map(|c| (*c).to_owned()));
     }
-    for kind in [
-        FaultKind::Journal,
-        FaultKind::EventLog,
-        FaultKind::Snapshot,
-        FaultKind::Diverged,
-        FaultKind::Panic,
-    ] {
+    for kind in
+        [FaultKind::Journal, FaultKind::EventLog, FaultKind::Snapshot, FaultKind::Diverged, FaultKind::Panic]
+    {
         codes.insert(kind.code().to_owned());
     }
     codes.extend(["audit-differs", "signals", "threads"].map(str::to_owned));
