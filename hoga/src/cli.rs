@@ -4,6 +4,22 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// A finite number above zero.
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if n.is_finite() && n > 0.0 && n <= 1e9 => Ok(n),
+        _ => Err("expected a number above 0 and up to 1e9".into()),
+    }
+}
+
+/// A count of at least one, and few enough to be made.
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(n) if (1..=1_000_000).contains(&n) => Ok(n),
+        _ => Err("expected a whole number from 1 to 1000000".into()),
+    }
+}
+
 /// Exchange and market-data platform in one binary.
 #[derive(Debug, Parser)]
 #[command(
@@ -198,7 +214,7 @@ pub enum Bench {
         #[arg(long, value_name = "DIR", env = "HOGA_DATA", default_value = "../shared/data")]
         data: PathBuf,
         /// Commands of the mixed flow.
-        #[arg(long, default_value_t = 2_000_000)]
+        #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
         count: u64,
         /// One JSON object a condition.
         #[arg(long)]
@@ -211,25 +227,25 @@ pub enum Bench {
         #[arg(long, value_enum, default_value = "ws")]
         transport: Transport,
         /// Requests a second.
-        #[arg(long, default_value_t = 20_000.0)]
+        #[arg(long, default_value_t = 20_000.0, value_parser = positive)]
         rate: f64,
         /// Counted seconds.
-        #[arg(long, default_value_t = 30.0)]
+        #[arg(long, default_value_t = 30.0, value_parser = positive)]
         seconds: f64,
         /// When an answer may leave.
         #[arg(long, value_enum, default_value = "sync")]
         durability: Durability,
         /// Accounts.
-        #[arg(long, default_value_t = 1_000)]
+        #[arg(long, default_value_t = 1_000, value_parser = count)]
         accounts: usize,
         /// Markets.
-        #[arg(long, default_value_t = 10)]
+        #[arg(long, default_value_t = 10, value_parser = count)]
         symbols: usize,
         /// Connections.
-        #[arg(long, default_value_t = 16)]
+        #[arg(long, default_value_t = 16, value_parser = count)]
         connections: usize,
         /// Search the highest rate up to this one that holds p99 < 10 ms; one object a try.
-        #[arg(long, value_name = "RATE")]
+        #[arg(long, value_name = "RATE", value_parser = positive)]
         highest: Option<f64>,
         /// One JSON object a condition.
         #[arg(long)]
@@ -239,10 +255,10 @@ pub enum Bench {
     #[command(after_help = "Example: hoga bench recover --commands 5000000 --open-orders 1000000 --json")]
     Recover {
         /// Commands to replay.
-        #[arg(long, default_value_t = 5_000_000)]
+        #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
         commands: u64,
         /// Orders open in the snapshot.
-        #[arg(long, default_value_t = 1_000_000)]
+        #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
         open_orders: u64,
         /// One JSON object a condition.
         #[arg(long)]
@@ -252,7 +268,7 @@ pub enum Bench {
     #[command(after_help = "Example: hoga bench idle --seconds 20 --json")]
     Idle {
         /// Seconds.
-        #[arg(long, default_value_t = 20.0)]
+        #[arg(long, default_value_t = 20.0, value_parser = positive)]
         seconds: f64,
         /// One JSON object a condition.
         #[arg(long)]
@@ -267,7 +283,7 @@ pub enum Lab {
     #[command(after_help = "Example: hoga lab crash --rounds 200 --seed 1")]
     Crash {
         /// Rounds.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// Seed of the kill times.
         #[arg(long, default_value_t = 1)]

@@ -186,7 +186,11 @@ impl Config {
         };
         let config: Config = table
             .try_into()
-            .map_err(|e: toml::de::Error| ConfigError::Invalid { origin, message: e.message().to_owned() })?;
+            // The whole text, not only the message: it is what names the key.
+            .map_err(|e: toml::de::Error| ConfigError::Invalid {
+                origin,
+                message: one_line(&e.to_string()),
+            })?;
         config.check()?;
         Ok(config)
     }
@@ -223,6 +227,10 @@ impl Config {
         }
         Ok(())
     }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Sets one `HOGA__A__B=value` in the table. A value that reads as TOML is taken as such, anything else as text.
@@ -287,7 +295,10 @@ mod tests {
             (("HOGA__ENGINE__RNG", "1024"), "rng"),
             (("HOGA__ENGINE__RING", "1000"), "power of two"),
             (("HOGA__ENGINE__RING", "lots"), "lots"),
+            (("HOGA__ENGINE__RING", "lots"), "engine.ring"),
             (("HOGA__ENGINE__DURABILITY", "maybe"), "maybe"),
+            (("HOGA__ENGINE__DURABILITY", "maybe"), "engine.durability"),
+            (("HOGA__API__LIMITS__RIN", "1"), "api.limits"),
             (("HOGA__EVENT_LOG__PARTITIONS", "0"), "partitions"),
         ] {
             let error = load(&[pair]).unwrap_err().to_string();

@@ -104,6 +104,7 @@ fn run(cli: Cli) -> Result<(), End> {
         Command::Config(command) => configuration(&command),
         Command::Bench(bench) => measure(bench),
         Command::Lab(Lab::Crash { rounds, seed, keep }) => {
+            hoga_lab::interrupt::clean_up_on_signals("the crash loop")?;
             let options = hoga_lab::crash::Options { rounds, seed, keep };
             let checks = hoga_lab::crash::run(&options, &offline::Stopped)?;
             print(format_args!("crash: {checks} passed, 0 failed"))
@@ -176,6 +177,7 @@ fn configuration(command: &ConfigCommand) -> Result<(), End> {
 }
 
 fn measure(bench: Bench) -> Result<(), End> {
+    hoga_lab::interrupt::clean_up_on_signals("the bench")?;
     let emit = |reports: Vec<Report>, json: bool| -> Result<(), End> {
         for report in reports {
             report.print(json)?;

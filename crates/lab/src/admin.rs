@@ -121,6 +121,19 @@ impl Admin {
         finish(&url, self.agent.get(&url).header("X-MBX-APIKEY", key).call())
     }
 
+    /// The text at a path, as anybody sees it.
+    pub fn page(&self, path: &str) -> Result<String, AdminError> {
+        let url = format!("{}{path}", self.run.url);
+        text(&url, self.agent.get(&url).call())
+    }
+
+    /// A POST of a form that is signed already, with the API key it is signed for.
+    pub fn post_signed(&self, path: &str, form: &str, key: &str) -> Result<Value, AdminError> {
+        let url = format!("{}{path}", self.run.url);
+        let request = self.agent.post(&url).header("X-MBX-APIKEY", key);
+        finish(&url, request.content_type("application/x-www-form-urlencoded").send(form))
+    }
+
     /// A POST of JSON with the operator's token.
     pub fn post(&self, path: &str, body: &Value) -> Result<Value, AdminError> {
         let url = format!("{}{path}", self.run.url);
@@ -133,10 +146,17 @@ impl Admin {
     }
 }
 
-fn finish(
-    url: &str,
-    result: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-) -> Result<Value, AdminError> {
+type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
+
+fn finish(url: &str, result: Answer) -> Result<Value, AdminError> {
+    let body = text(url, result)?;
+    serde_json::from_str(&body).map_err(|e| AdminError::Unreachable {
+        url: url.to_owned(),
+        reason: format!("an answer that is not JSON: {e}"),
+    })
+}
+
+fn text(url: &str, result: Answer) -> Result<String, AdminError> {
     let unreachable = |reason: String| AdminError::Unreachable { url: url.to_owned(), reason };
     let mut response = result.map_err(|e| unreachable(e.to_string()))?;
     let status = response.status().as_u16();
@@ -149,5 +169,5 @@ fn finish(
     if !(200..300).contains(&status) {
         return Err(AdminError::Refused { url: url.to_owned(), status, body });
     }
-    serde_json::from_str(&body).map_err(|e| unreachable(format!("an answer that is not JSON: {e}")))
+    Ok(body)
 }

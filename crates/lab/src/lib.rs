@@ -5,6 +5,7 @@ pub mod admin;
 pub mod allocations;
 pub mod crash;
 pub mod idle;
+pub mod interrupt;
 pub mod load;
 pub mod matching;
 pub mod orders;

@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::interrupt::in_use;
 
 /// Why the server could not be driven.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,36 @@ pub enum ProcessError {
     DoesNotEnd(Duration),
 }
 
+/// A child process that is killed when dropped.
+struct Child(std::process::Child);
+
+impl Child {
+    fn try_wait(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        let mut in_use = in_use();
+        let status = self.0.try_wait()?;
+        if status.is_some() {
+            in_use.process_ended(self.0.id());
+        }
+        Ok(status)
+    }
+
+    fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        loop {
+            match self.try_wait()? {
+                Some(status) => return Ok(status),
+                None => std::thread::sleep(Duration::from_millis(2)), // waitpid has no timeout, and the list must not be held long
+            }
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // ended already in the normal case
+        let _ = self.wait();
+    }
+}
+
 /// A running server.
 pub struct Server {
     child: Child,
@@ -36,7 +68,7 @@ pub struct Server {
     pub start: Duration,
 }
 
-/// A folder that is removed when dropped, also when the program ends by a panic.
+/// A folder that is removed when dropped, also when the program ends by a panic, and when it is interrupted (see [`crate::interrupt`]).
 pub struct TempDir(PathBuf);
 
 impl TempDir {
@@ -45,8 +77,10 @@ impl TempDir {
         let unique =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
         let path = std::env::temp_dir().join(format!("hoga-{what}-{}-{unique}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(TempDir(path))
+        in_use().folder(&path);
+        let folder = TempDir(path);
+        std::fs::create_dir_all(folder.path())?;
+        Ok(folder)
     }
 
     /// The folder.
@@ -58,6 +92,7 @@ impl TempDir {
 impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0); // nothing can be done about it, and it is a temporary folder
+        in_use().folder_gone(&self.0);
     }
 }
 
@@ -73,15 +108,17 @@ impl Server {
     pub fn start_program(program: &Path, data: &Path, arguments: &[&str]) -> Result<Server, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.to_owned(), source };
         let begun = Instant::now();
-        let mut child = Command::new(program)
-            .args(["up", "--port", "0", "--data"])
-            .arg(data)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(start_error)?;
-        let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
+        let mut command = Command::new(program);
+        command.args(["up", "--port", "0", "--data"]).arg(data).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = {
+            // Held over the start, so that an interruption meets the child or comes before it.
+            let mut in_use = in_use();
+            let child = command.spawn().map_err(start_error)?;
+            in_use.process(child.id());
+            Child(child)
+        };
+        let mut lines = BufReader::new(child.0.stdout.take().expect("stdout is piped")).lines();
         while let Some(line) = lines.next().transpose().map_err(start_error)? {
             if let Some(url) = line.strip_prefix("ready ") {
                 let url = url.to_owned();
@@ -101,7 +138,7 @@ impl Server {
 
     /// The process number.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Processor seconds so far, user and system.
@@ -121,7 +158,7 @@ impl Server {
 
     /// SIGKILL: the crash.
     pub fn kill(mut self) -> std::io::Result<()> {
-        self.child.kill()?;
+        self.child.0.kill()?;
         self.child.wait().map(drop)
     }
 
@@ -138,13 +175,6 @@ impl Server {
             }
         }
         Err(ProcessError::DoesNotEnd(limit))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // ended already in the normal case
-        let _ = self.child.wait();
     }
 }
 

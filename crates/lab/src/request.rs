@@ -1,8 +1,8 @@
 //! Signed requests and the frames they travel in: what every client of the lab needs.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -189,11 +189,63 @@ impl Sender {
         format!("/api/v3/allOrders?{}&signature={signature}", self.signer.query)
     }
 
+    /// A form with a signature, for REST: the pairs as given, and the time.
+    pub fn form(&mut self, account: usize, pairs: &[(&str, &str)]) -> String {
+        let time = now_ms();
+        let mut pairs = pairs.to_vec();
+        pairs.push(("timestamp", &time));
+        let signature = self.signer.sign(account, &pairs);
+        format!("{}&signature={signature}", self.signer.query)
+    }
+
     fn frame(&mut self, id: u64, method: &str, account: usize, pairs: &[(&str, &str)]) -> Vec<u8> {
         let signature = self.signer.sign(account, pairs);
         let mut out = Vec::new();
         frame(request_json(id, method, pairs, &signature).as_bytes(), &mut out);
         out
+    }
+}
+
+/// A subscriber of a market stream.
+pub struct Watcher {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Watcher {
+    /// Connects to a path such as `/ws/btcusdt@depth@0ms`.
+    pub fn open(address: &str, path: &str) -> Result<Watcher, LoadError> {
+        let mut stream = TcpStream::connect(address).map_err(io("connecting"))?;
+        handshake(&mut stream, address, path)?;
+        Ok(Watcher { stream, buffer: Vec::new() })
+    }
+
+    /// The next text message, if one comes within the limit; `None` also once the server has closed.
+    pub fn next(&mut self, limit: Duration) -> Result<Option<String>, LoadError> {
+        let until = Instant::now() + limit;
+        let mut chunk = [0; 1 << 14];
+        loop {
+            while let Some((opcode, payload)) = server_frame(&self.buffer) {
+                let text = String::from_utf8_lossy(&self.buffer[payload.clone()]).into_owned();
+                self.buffer.drain(..payload.end);
+                match opcode {
+                    0x1 => return Ok(Some(text)),
+                    0x8 => return Ok(None),
+                    _ => {}
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.stream.set_read_timeout(Some(left)).map_err(io("watching"))?;
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Ok(None),
+                Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(source) => return Err(io("watching")(source)),
+            }
+        }
     }
 }
 

@@ -18,19 +18,23 @@ pub struct AssetSpec {
 }
 
 /// The assets, in the order of their numbers.
-pub const ASSETS: [AssetSpec; 6] = [
+pub const ASSETS: [AssetSpec; 10] = [
     AssetSpec { name: "BTC", stake: 5_000 },
     AssetSpec { name: "ETH", stake: 100_000 },
     AssetSpec { name: "SOL", stake: 2_000_000 },
     AssetSpec { name: "XRP", stake: 100_000_000 },
     AssetSpec { name: "DOGE", stake: 200_000_000 },
     AssetSpec { name: "USDT", stake: 500_000_000 },
+    AssetSpec { name: "ADA", stake: 100_000_000 },
+    AssetSpec { name: "LTC", stake: 1_000_000 },
+    AssetSpec { name: "LINK", stake: 5_000_000 },
+    AssetSpec { name: "AVAX", stake: 3_000_000 },
 ];
 
 /// Place of the dollar-like asset in [`ASSETS`].
 pub const USDT: u16 = 5;
 
-/// A market of the built-in six: its steps, and where the model begins.
+/// A market of the built-in ten: its steps, and where the model begins.
 #[derive(Clone, Copy, Debug)]
 pub struct MarketSpec {
     /// The symbol.
@@ -52,13 +56,17 @@ pub struct MarketSpec {
 }
 
 /// The markets, in the order of their numbers.
-pub const MARKETS: [MarketSpec; 6] = [
+pub const MARKETS: [MarketSpec; 10] = [
     market("BTCUSDT", [0, 5], [1_000_000, 1_000], 9_000, 5 * SCALE, 95_000 * SCALE),
     market("ETHUSDT", [1, 5], [1_000_000, 10_000], 9_000, 5 * SCALE, 3_400 * SCALE),
     market("SOLUSDT", [2, 5], [1_000_000, 100_000], 90_000, 5 * SCALE, 190 * SCALE),
     market("XRPUSDT", [3, 5], [10_000, 10_000_000], 9_222_449, 5 * SCALE, 220_000_000),
     market("DOGEUSDT", [4, 5], [1_000, 100_000_000], 9_000_000, SCALE, 32_000_000),
     market("ETHBTC", [1, 0], [1_000, 100_000], 100_000, 10_000, 3_579_000),
+    market("ADAUSDT", [6, 5], [10_000, 10_000_000], 900_000, 5 * SCALE, 90_000_000),
+    market("LTCUSDT", [7, 5], [1_000_000, 100_000], 90_000, 5 * SCALE, 105 * SCALE),
+    market("LINKUSDT", [8, 5], [1_000_000, 1_000_000], 90_000, 5 * SCALE, 22 * SCALE),
+    market("AVAXUSDT", [9, 5], [1_000_000, 1_000_000], 90_000, 5 * SCALE, 37 * SCALE),
 ];
 
 const fn market(
@@ -109,7 +117,7 @@ pub fn instrument(id: MarketId, spec: &MarketSpec) -> Instrument {
     }
 }
 
-/// The commands that define the built-in market on an empty exchange: six assets, then six instruments.
+/// The commands that define the built-in market on an empty exchange: the assets, then the instruments.
 pub fn default_market() -> Vec<Body> {
     let assets = ASSETS.iter().zip(0..).map(|(asset, id)| Body::AddAsset {
         id: AssetId(id),
@@ -133,6 +141,6 @@ mod tests {
             let (base, quote) = (ASSETS[usize::from(spec.base)].name, ASSETS[usize::from(spec.quote)].name);
             assert_eq!(spec.symbol, format!("{base}{quote}"));
         }
-        assert_eq!(default_market().len(), 12);
+        assert_eq!(default_market().len(), ASSETS.len() + MARKETS.len());
     }
 }

@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn the_mix_is_as_stated_and_the_same_for_the_same_seed() {
         let mixed = Mixed::new(Mix::default());
-        assert_eq!(mixed.setup().len(), 12 + 1_000 + 6_000);
+        assert_eq!(mixed.setup().len(), default_market().len() + 1_000 * (1 + ASSETS.len()));
         let commands: Vec<Body> = mixed.take(100_000).collect();
         let share = |f: fn(&Body) -> bool| commands.iter().filter(|c| f(c)).count() as f64 / 1_000.0;
         let near = |share: f64, stated: f64| (share - stated).abs() < 1.0;

@@ -5,10 +5,11 @@ use crate::rng::Rng;
 use hoga_core::ids::MarketId;
 use hoga_core::money::Price;
 
-/// Markets against USDT; the last one, ETHBTC, follows from two of them.
-const DRIVEN: usize = 5;
-/// Volatility of each, in parts of the price for the square root of a second (0.4e-4 is about 1.2 % a day).
-const SIGMA: [f64; DRIVEN] = [0.4e-4, 0.5e-4, 0.75e-4, 0.7e-4, 0.85e-4];
+/// Place of ETHBTC, which follows from ETHUSDT and BTCUSDT; every other one is driven by a walk of its own.
+const RATIO: usize = 5;
+/// Volatility of each, in parts of the price for the square root of a second (0.4e-4 is about 1.2 % a day). ETHBTC has none of its own.
+const SIGMA: [f64; MARKETS.len()] =
+    [0.4e-4, 0.5e-4, 0.75e-4, 0.7e-4, 0.85e-4, 0.0, 0.75e-4, 0.6e-4, 0.7e-4, 0.8e-4];
 /// How much of a market's noise is everybody's.
 const COMMON: f64 = 0.85;
 /// Seconds in which things fade to a third: volatility after news, the news itself as it is priced in, the pull to the start price.
@@ -38,7 +39,8 @@ struct Walk {
 /// The fair values.
 #[derive(Clone, Debug)]
 pub(crate) struct Fair {
-    walks: [Walk; DRIVEN],
+    /// One a market; the one at [`RATIO`] stands still.
+    walks: [Walk; MARKETS.len()],
     /// What ETHBTC is off the ratio of the other two, as a logarithm.
     basis: f64,
     trend: f64,
@@ -70,7 +72,10 @@ impl Fair {
         let wide_news = rng.chance(dt / WIDE_NEWS_EVERY).then(|| news(rng));
         let (common, root) = (rng.normal(), dt.sqrt());
         let own_share = (1.0 - COMMON * COMMON).sqrt();
-        for (walk, sigma) in self.walks.iter_mut().zip(SIGMA) {
+        for (market, (walk, sigma)) in self.walks.iter_mut().zip(SIGMA).enumerate() {
+            if market == RATIO {
+                continue;
+            }
             let own_news = rng.chance(dt / NEWS_EVERY).then(|| news(rng));
             for size in [wide_news, own_news].into_iter().flatten() {
                 walk.pending += size;
@@ -88,13 +93,13 @@ impl Fair {
     /// The fair value of a market, in units of 10⁻⁸ (not on a tick).
     pub(crate) fn value(&self, market: usize) -> f64 {
         let of = |i: usize| self.walks[i].start * self.walks[i].log.exp();
-        if market < DRIVEN { of(market) } else { of(1) / of(0) * 1e8 * self.basis.exp() }
+        if market == RATIO { of(1) / of(0) * 1e8 * self.basis.exp() } else { of(market) }
     }
 
     /// How hot a market is: 1 when calm, up to 5 after news.
     pub(crate) fn heat(&self, market: usize) -> f64 {
         let of = |i: usize| self.walks[i].heat;
-        if market < DRIVEN { of(market) } else { of(0).max(of(1)) }
+        if market == RATIO { of(0).max(of(1)) } else { of(market) }
     }
 }
 

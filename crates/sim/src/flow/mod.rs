@@ -34,7 +34,7 @@ pub const TAKERS: usize = 12;
 pub const ACCOUNTS: usize = MAKERS + TAKERS;
 
 /// Share of the commands that each market gets on average.
-const WEIGHTS: [f64; MARKETS.len()] = [0.30, 0.25, 0.15, 0.12, 0.10, 0.08];
+const WEIGHTS: [f64; MARKETS.len()] = [0.24, 0.20, 0.12, 0.10, 0.08, 0.06, 0.05, 0.05, 0.05, 0.05];
 /// Shares of makers, passers-by and takers. To its share a maker adds its answer to takers: see [`ANSWERS`].
 const MAKER_SHARE: f64 = 0.58;
 const PASSER_SHARE: f64 = 0.14;
