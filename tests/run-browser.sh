@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The console in a real Chromium against the real binary: sign-up, live book, chart and tape, orders; 1280 and 390 wide, dark and light.
+# The console in a real Chromium against the real binary: sign-up, live book, chart and tape, orders; 1280 and 390 wide, dark and light;
+# and a page that stays open while the server is restarted.
 #   HOGA_BIN      the binary (target/debug/hoga), with the console built in
 #   SCREENSHOTS   where the pictures go (.dev/screenshots)
 set -euo pipefail
@@ -13,8 +14,19 @@ export SCREENSHOTS="${SCREENSHOTS:-$DEV/screenshots}"
 mkdir -p "$SCREENSHOTS"
 
 start_server
-status=0
-node "$ROOT/tests/browser/console.mjs" || status=$?
+failed=()
+node "$ROOT/tests/browser/console.mjs" || failed+=(console)
+
+# The page stays open while the server is restarted on the same port; it says through a file when to stop and when to start it.
+export HOGA_RESTART="$WORK/restart"
+node "$ROOT/tests/browser/restart.mjs" &
+page=$!
+told() { until grep -qs "$1" "$HOGA_RESTART" || ! kill -0 "$page" 2>/dev/null; do sleep 0.1; done; }
+told stop
 stop_server
-[ "$status" = 0 ] || die "the console failed; pictures are in $SCREENSHOTS"
+told start
+start_server "${HOGA_URL##*:}"
+wait "$page" || failed+=(restart)
+stop_server
+[ ${#failed[@]} = 0 ] || die "failed: ${failed[*]}; pictures are in $SCREENSHOTS"
 say "pictures are in $SCREENSHOTS"

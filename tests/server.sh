@@ -1,6 +1,6 @@
 # Sourced by run-clients.sh and run-browser.sh, after setup/install.sh: one hoga process of their own, on a free port, in a folder of its own.
 #
-#   start_server [ARGS...]   starts $HOGA_BIN up, waits for its ready line; sets HOGA_URL
+#   start_server [PORT]      starts $HOGA_BIN up (on a free port), waits for its ready line; sets HOGA_URL
 #   new_account              makes a paper account with 10 BTC and 1,000,000 USDT; sets KEY and SECRET
 #   stop_server              SIGTERM; fails unless it ends in order within 5 s
 
@@ -23,7 +23,7 @@ cleanup() {
 start_server() {
   [ -x "$HOGA_BIN" ] || die "no binary at $HOGA_BIN: build it, or set HOGA_BIN"
   : >"$WORK/ready"
-  "$HOGA_BIN" up --data "$WORK/data" --port 0 "$@" >"$WORK/ready" 2>"$WORK/server.log" &
+  "$HOGA_BIN" up --data "$WORK/data" --port "${1:-0}" >"$WORK/ready" 2>"$WORK/server.log" &
   SERVER_PID=$!
   local until=$((SECONDS + READY_S))
   until HOGA_URL=$(sed -n 's/^ready \(http:[^ ]*\).*/\1/p' "$WORK/ready") && [ -n "$HOGA_URL" ]; do

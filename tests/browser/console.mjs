@@ -2,32 +2,14 @@
 //   HOGA_URL: a running server. HOGA_NPM: where playwright-core is installed. HOGA_CHROMIUM: the browser. SCREENSHOTS: where pictures go.
 
 import assert from 'node:assert/strict';
-import { createRequire } from 'node:module';
 import { check, finish } from '../clients/checks.mjs';
+import { launch, number, test, until } from './page.mjs';
 
-const { chromium } = createRequire(`${process.env.HOGA_NPM}/package.json`)('playwright-core');
 const { HOGA_URL: url, SCREENSHOTS: folder } = process.env;
 const LIMIT_MS = 90_000;
 const SIZES = { wide: { width: 1280, height: 800 }, narrow: { width: 390, height: 844 } };
 
-const browser = await chromium.launch({
-  executablePath: process.env.HOGA_CHROMIUM,
-  // A test's browser has nobody to call.
-  args: ['--disable-quic', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-});
-
-const test = (page, name) => page.locator(`[data-test=${name}]`);
-const number = async locator => Number((await locator.textContent()).replaceAll(/[^0-9.]/g, ''));
-/** Waits until `read` gives something that `wanted` takes. */
-async function until(read, wanted, what) {
-  const end = Date.now() + 20_000;
-  for (;;) {
-    const value = await read();
-    if (wanted(value)) return value;
-    assert.ok(Date.now() < end, `${what}: still ${JSON.stringify(value)}`);
-    await new Promise(resolve => setTimeout(resolve, 50));
-  }
-}
+const browser = await launch();
 
 for (const [size, viewport] of Object.entries(SIZES)) {
   for (const theme of ['dark', 'light']) {
