@@ -31,6 +31,8 @@ export function statusBar(feed: MarketFeed, account: AccountFeed, session: Sessi
     const whole = feed.connection.state === 'live' && feed.book.state !== 'live' ? 'connecting' : feed.connection.state;
     setText(market.state, STATE_WORDS[whole]);
     setClass(market.dot, `dot ${whole}`);
+    // What may be out of date is shown faded, rather than as if it were true.
+    document.body.toggleAttribute('data-stale', whole !== 'live');
     own.box.hidden = session.name === null;
     const ownState = account.connection.state === 'live' && !account.ready ? 'connecting' : account.connection.state;
     setText(own.state, STATE_WORDS[ownState]);
