@@ -47,22 +47,22 @@ pub enum Command {
                             Formats: Bitstamp order events (.csv or .csv.gz as in the PyPI package ob-analytics 0.1.0), me-consensus (.csv, .csv.gz, .csv.xz).")]
     Replay(Replay),
     /// API keys of paper accounts on the running system.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: hoga key new --deposit BTC=10 --deposit USDT=1000000")]
     Key(Key),
     /// Prove that ledger = engine state = deposits − withdrawals, per asset, on the running system.
     #[command(after_help = "Example: hoga audit --data data --json")]
     Audit(Audit),
     /// The journal of a stopped system: verify, dump, stats.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: hoga journal verify --data data")]
     Journal(Journal),
     /// The configuration: check a file, show every key.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: hoga config show > hoga.toml")]
     Config(ConfigCommand),
     /// Measure. Prints one JSON object a condition with --json.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: hoga bench orders --rate 20000 --json")]
     Bench(Bench),
     /// Experiments that prove the claims.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: hoga lab crash --rounds 200 --seed 1")]
     Lab(Lab),
 }
 

@@ -6,7 +6,7 @@ use hoga_core::codec;
 use hoga_core::command::{Body, Command};
 use hoga_core::ids::Seq;
 use hoga_core::order::OrderRef;
-use hoga_log::journal::{self, Verdict};
+use hoga_log::journal::{self, Report, Verdict};
 use hoga_log::storage::Disk;
 use serde_json::{Value, json};
 
@@ -68,7 +68,13 @@ fn verify(flags: &JournalFlags) -> Result<(), End> {
             report.torn_bytes
         ))?;
     }
-    match (&report.verdict, &report.problem) {
+    damage(&report)
+}
+
+/// What is damaged, if something is. A torn tail is none: nobody was told of it, and the next start cuts it.
+fn damage(report: &Report) -> Result<(), End> {
+    match (report.verdict, &report.problem) {
+        (Verdict::Clean | Verdict::Torn, _) => Ok(()),
         (Verdict::Damaged, Some(problem)) => Err(End::Bad(format!(
             "[journal-damaged] {} at byte {}: {} (command {} expected). Restore the folder from a copy; the system refuses to start on it",
             problem.path.display(),
@@ -76,10 +82,7 @@ fn verify(flags: &JournalFlags) -> Result<(), End> {
             problem.text,
             problem.expected
         ))),
-        (verdict, _) if verdict.exit_code() != 0 => {
-            Err(End::Bad(format!("[journal-damaged] {}", verdict.as_str())))
-        }
-        _ => Ok(()),
+        (Verdict::Damaged, None) => Err(End::Bad(format!("[journal-damaged] {}", report.verdict.as_str()))),
     }
 }
 
@@ -92,18 +95,25 @@ fn stats(flags: &JournalFlags) -> Result<(), End> {
         "batches_by_size": s.batches_by_size,
     });
     if flags.json {
-        return print(format_args!("{value}"));
+        print(format_args!("{value}"))?;
+    } else {
+        for (name, value) in value.as_object().into_iter().flatten() {
+            print(format_args!("{name:<16} {value}"))?;
+        }
     }
-    for (name, value) in value.as_object().into_iter().flatten() {
-        print(format_args!("{name:<16} {value}"))?;
-    }
-    Ok(())
+    whole(flags)
+}
+
+/// Reading stops where the damage begins; whoever reads must not take that for the end.
+fn whole(flags: &JournalFlags) -> Result<(), End> {
+    damage(&journal::verify(&Disk, &folder(flags)?).map_err(|e| bad(&e))?)
 }
 
 fn dump(from: u64, to: u64, flags: &JournalFlags) -> Result<(), End> {
-    let mut end = Ok(());
+    let mut end = None;
     journal::dump(&Disk, &folder(flags)?, Seq(from), |record| {
         if record.seq.0 > to {
+            end = Some(Ok(()));
             return ControlFlow::Break(());
         }
         let line = codec::decode_command(record.payload).map_err(|e| bad(&e)).and_then(|command| {
@@ -116,13 +126,13 @@ fn dump(from: u64, to: u64, flags: &JournalFlags) -> Result<(), End> {
         match line {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
-                end = Err(error);
+                end = Some(Err(error));
                 ControlFlow::Break(())
             }
         }
     })
     .map_err(|e| bad(&e))?;
-    end
+    end.unwrap_or_else(|| whole(flags))
 }
 
 fn command_json(command: &Command) -> Value {
