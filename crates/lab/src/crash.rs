@@ -180,12 +180,12 @@ fn check_orders(
 ) -> Result<u64, BenchError> {
     let mut sender = Sender::new(accounts);
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
-    for account in 0..accounts.len() {
+    for (account, owner) in accounts.iter().enumerate() {
         for symbol in symbols {
             let mut from = 0;
             loop {
                 let path = sender.all_orders(account, symbol, from);
-                let page = admin.get_signed(&path, &accounts[account].key)?;
+                let page = admin.get_signed(&path, &owner.key)?;
                 let page = page.as_array().cloned().unwrap_or_default();
                 for order in &page {
                     let text = |field: &str| order[field].as_str().unwrap_or_default().to_owned();

@@ -208,7 +208,7 @@ impl Mix {
         let symbol = (self.random() % plan.symbols.len() as u64) as usize;
         let account = (self.random() % plan.accounts.len() as u64) as usize;
         let market = &plan.symbols[symbol];
-        if number % PROBE_EVERY == 0 {
+        if number.is_multiple_of(PROBE_EVERY) {
             let step = 1_000 + (number / PROBE_EVERY % PROBE_PRICES) as i64;
             let price = plan.symbols[0].middle - step * plan.symbols[0].tick;
             self.resting.push_back((number, 0, account));
@@ -257,7 +257,7 @@ fn send(plan: &Plan, shared: &Shared) -> Result<Histogram<u64>, LoadError> {
             turn = at + 1;
             let planned = (number as f64 * interval) as u64;
             let action = mix.next(plan, number);
-            if number % PROBE_EVERY == 0
+            if number.is_multiple_of(PROBE_EVERY)
                 && let Action::Place { price, .. } = action
             {
                 shared.probes.lock().unwrap_or_else(|e| e.into_inner()).insert(price, planned);
