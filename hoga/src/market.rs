@@ -84,12 +84,17 @@ impl Pacer {
 #[derive(Default)]
 struct Window {
     under_way: AtomicU64,
+    refused: AtomicU64,
+    trades: AtomicU64,
     lock: Mutex<()>,
     bell: Condvar,
 }
 
 impl ReplySink for Window {
-    fn reply(&self, _: u64, _: &Reply<'_>) {
+    fn reply(&self, _: u64, reply: &Reply<'_>) {
+        let trades = reply.events.iter().filter(|e| matches!(e.event, Event::Trade(_))).count();
+        self.trades.fetch_add(trades as u64, Ordering::Relaxed);
+        self.refused.fetch_add(u64::from(reply.outcome.is_err()), Ordering::Relaxed);
         self.done();
     }
 
@@ -181,6 +186,11 @@ impl Submitter {
     pub fn settle(&self, stop: &AtomicBool) -> Result<(), String> {
         self.window.wait_below(1, stop);
         Ok(())
+    }
+
+    /// Of what was sent without waiting and is answered: how many trades it made, and how many commands were refused by the rules.
+    pub fn tally(&self) -> (u64, u64) {
+        (self.window.trades.load(Ordering::Relaxed), self.window.refused.load(Ordering::Relaxed))
     }
 
     /// Sends a command and waits for its events; a reject is an error.

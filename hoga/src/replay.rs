@@ -125,7 +125,10 @@ impl Recording {
                 }
             }
             submitter.settle(stop)?;
-            eprintln!("replay: all {count} steps are done");
+            let (trades, refused) = submitter.tally();
+            eprintln!(
+                "replay: all {count} steps are done: {trades} trades; {refused} commands refused by the rules"
+            );
             Ok(())
         })
         .map_err(|e| start(e.to_string()))
