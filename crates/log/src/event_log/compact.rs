@@ -1,7 +1,7 @@
 //! Compaction of a partition: of each key the last message stays.
 //!
-//! Only full segments take part, and they are made durable first, so a power cut that takes the newest messages cannot
-//! take a key whose older message was removed for their sake. A compacted segment is written beside the log, synced, and
+//! Only full segments take part whose messages every registered group has consumed. They are made durable first, so a
+//! power cut that takes the newest messages cannot take a key whose older message was removed for their sake. A compacted segment is written beside the log, synced, and
 //! then renamed over the last of those that it stands for; the others are removed after that. A crash in between leaves
 //! both, and opening removes the older ones ([`clean_up`]).
 
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
-use super::embedded::EmbeddedConfig;
+use super::embedded::{Consumed, EmbeddedConfig};
 use super::message;
 use super::partition::{Partition, Segment};
 use crate::error::LogError;
@@ -88,27 +88,53 @@ fn walk<S: Storage>(
     }
 }
 
-/// Compacts a partition when at least half of its full segments' bytes have come since the last time. Returns how many
-/// messages went.
+/// Bytes of full segments that are compacted, and that are not yet.
+#[derive(Clone, Copy, Default)]
+struct Bytes {
+    clean: u64,
+    dirty: u64,
+}
+
+impl Bytes {
+    fn add<S: Storage>(&mut self, segment: &Segment<S>) -> Result<(), LogError> {
+        let bytes = segment.file.len().map_err(LogError::io("measuring", &segment.path))?;
+        *(if segment.header.compacted.is_some() { &mut self.clean } else { &mut self.dirty }) += bytes;
+        Ok(())
+    }
+
+    fn is_due(self) -> bool {
+        self.dirty > 0 && self.dirty >= self.clean
+    }
+}
+
+/// Compacts what the groups have consumed of a partition when at least half of the bytes of its full segments have come
+/// since the last time. Returns how many messages went, and whether more is due that a group has not consumed.
 pub(super) fn compact<S: Storage>(
     partition: &Partition<S>,
+    consumed: &Consumed<'_, S>,
     config: &EmbeddedConfig,
-) -> Result<u64, LogError> {
+) -> Result<(u64, bool), LogError> {
     let _one = partition.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+    let limit = consumed.limit();
     let mut all = partition.segments();
+    let mut free = Bytes::default();
     // The last one is still written.
-    all.pop();
-    let size =
-        |segment: &Arc<Segment<S>>| segment.file.len().map_err(LogError::io("measuring", &segment.path));
-    let (mut clean, mut dirty) = (0, 0);
-    for segment in &all {
-        let bytes = size(segment)?;
-        *(if segment.header.compacted.is_some() { &mut clean } else { &mut dirty }) += bytes;
+    let full = all.len().saturating_sub(1);
+    let count = all.iter().skip(1).take_while(|following| following.header.base - 1 <= limit).count();
+    for segment in &all[..count] {
+        free.add(segment)?;
     }
-    if dirty == 0 || dirty < clean {
-        return Ok(0);
+    let mut whole = free;
+    for segment in &all[count..full] {
+        whole.add(segment)?;
     }
+    let held = count < full && whole.is_due();
+    if !free.is_due() {
+        return Ok((0, held));
+    }
+    all.truncate(count);
     partition.sync()?;
+    consumed.sync()?;
     // The last offset of each key in the part that is new; bounded, at segment borders.
     let mut last: HashMap<Vec<u8>, u64> = HashMap::new();
     let (mut newest, mut through) = (i64::MIN, None);
@@ -126,7 +152,7 @@ pub(super) fn compact<S: Storage>(
         })?;
         through = Some(segment.index);
     }
-    let Some(through) = through else { return Ok(0) };
+    let Some(through) = through else { return Ok((0, held)) };
     let keep = i64::try_from(config.tombstone_keep.as_micros()).unwrap_or(i64::MAX);
     let rule = Rule { last, tombstones_before: newest.saturating_sub(keep) };
     let mut removed = 0;
@@ -153,7 +179,7 @@ pub(super) fn compact<S: Storage>(
             output = Some(out);
         }
     }
-    Ok(removed)
+    Ok((removed, held))
 }
 
 struct Rule {

@@ -27,6 +27,7 @@ pub fn run<L: EventLog + 'static>(make: impl Fn() -> L) {
     writers_and_readers_run_together(Arc::new(make()));
     retention_waits_for_groups(&make());
     compaction_keeps_the_last_of_each_key(&make());
+    compaction_waits_for_groups(&make());
 }
 
 fn message<'a>(key: &'a [u8], value: &'a [u8], time: i64) -> Message<'a> {
@@ -312,4 +313,67 @@ fn compaction_keeps_the_last_of_each_key(log: &dyn EventLog) {
             assert_eq!((&one[0], next > found.offset), (found, true));
         }
     }
+}
+
+fn compaction_waits_for_groups(log: &dyn EventLog) {
+    const COUNT: u64 = 500;
+    for name in ["t", "other"] {
+        log.create_topic(&TopicSpec::compact(name, 1)).unwrap();
+    }
+    log.commit("slow", "t", 0, 0).unwrap();
+    log.commit("fast", "t", 0, 0).unwrap();
+    // What is committed elsewhere holds nothing here.
+    log.commit("elsewhere", "other", 0, 0).unwrap();
+    let text = [5; 200];
+    let add = |count: u64, from: u64| {
+        for number in from..from + count {
+            let value = (number % 9 != 4).then_some(&text[..]);
+            let key = [(number % 5) as u8];
+            log.append("t", &[Message { key: &key, value, time: Timestamp(number as i64) }]).unwrap();
+        }
+    };
+    // Every message from the group's offset on is there, without holes.
+    let complete = |from: u64, end: u64| {
+        let offsets = read_all(log, "t", 0, from).into_iter().map(|found| found.offset);
+        assert!(offsets.eq(from..end), "a group at {from} has lost messages");
+    };
+    add(COUNT, 0);
+    log.commit("fast", "t", 0, COUNT).unwrap();
+    let done = log.maintain().unwrap();
+    assert_eq!((done.compacted, done.held), (0, 1), "the slow group holds everything");
+    complete(0, COUNT);
+    let mut before = COUNT as usize;
+    for consumed in [170, 400] {
+        log.commit("slow", "t", 0, consumed).unwrap();
+        let done = log.maintain().unwrap();
+        complete(consumed, COUNT);
+        let left = read_all(log, "t", 0, 0);
+        assert!(done.compacted > 0, "what every group has consumed is compacted");
+        assert_eq!(left.len() as u64 + done.compacted, before as u64);
+        before = left.len();
+    }
+    log.commit("slow", "t", 0, COUNT).unwrap();
+    add(COUNT, COUNT);
+    // One that comes later counts from its first commit on, and no longer once it is forgotten.
+    log.commit("late", "t", 0, COUNT).unwrap();
+    for group in ["slow", "fast"] {
+        log.commit(group, "t", 0, 2 * COUNT).unwrap();
+    }
+    log.maintain().unwrap();
+    complete(COUNT, 2 * COUNT);
+    assert!(log.forget_group("late", "t").unwrap());
+    // An implementation may do a part at each call.
+    let mut compacted = 0;
+    loop {
+        let done = log.maintain().unwrap();
+        assert_eq!(done.held, 0);
+        if done.compacted == 0 {
+            break;
+        }
+        compacted += done.compacted;
+    }
+    assert!(compacted > 200, "nothing holds any more, but only {compacted} went");
+    let left = read_all(log, "t", 0, 0);
+    let last: BTreeMap<Vec<u8>, u64> = left.into_iter().map(|found| (found.key, found.offset)).collect();
+    assert!(last.into_values().eq(2 * COUNT - 5..2 * COUNT), "the last of each key");
 }

@@ -31,7 +31,7 @@ pub struct EmbeddedConfig {
     /// `Write` (the default): an append survives the end of the process, and a power cut after a sync; the publisher
     /// appends again what is lost. `Sync`: each append is synced.
     pub durability: Durability,
-    /// Whether retention may remove what a registered group has not consumed.
+    /// Whether retention and compaction may remove what a registered group has not consumed.
     pub retention_ignores_groups: bool,
     /// How long compaction keeps a tombstone, counted in the times of the messages.
     pub tombstone_keep: Duration,
@@ -128,6 +128,29 @@ impl<S: Storage> Topic<S> {
             partition,
             partitions: self.spec.partitions,
         })
+    }
+}
+
+/// What the groups of a partition have consumed, as its maintenance asks.
+pub(super) struct Consumed<'a, S: Storage> {
+    groups: &'a Groups<S>,
+    topic: &'a str,
+    partition: u32,
+    ignored: bool,
+}
+
+impl<S: Storage> Consumed<'_, S> {
+    /// The offset before which messages may go. Asked under the partition's lock of maintenance, so that every group that
+    /// is registered by then counts.
+    pub(super) fn limit(&self) -> u64 {
+        let lowest = if self.ignored { None } else { self.groups.lowest(self.topic, self.partition) };
+        lowest.unwrap_or(u64::MAX)
+    }
+
+    /// Makes the commits durable behind [`Consumed::limit`]: a power cut must not take a group back to messages that have
+    /// gone since.
+    pub(super) fn sync(&self) -> Result<(), LogError> {
+        self.groups.sync()
     }
 }
 
@@ -266,8 +289,13 @@ impl<S: Storage> EventLog for EmbeddedLog<S> {
 
     fn commit(&self, group: &str, topic: &str, partition: u32, offset: u64) -> Result<(), LogError> {
         check_group(group)?;
-        self.topic(topic)?.partition(partition)?;
-        self.groups.commit((group.into(), topic.into(), partition), offset)
+        let found = self.topic(topic)?;
+        let found = found.partition(partition)?;
+        let key = (group.into(), topic.into(), partition);
+        // A maintenance that runs does not know a group that registers now, so registering waits for its end.
+        let registers = self.groups.get(&key).is_none();
+        let _quiet = registers.then(|| found.maintenance.lock().unwrap_or_else(PoisonError::into_inner));
+        self.groups.commit(key, offset)
     }
 
     fn committed(&self, group: &str, topic: &str, partition: u32) -> Result<Option<u64>, LogError> {
@@ -303,22 +331,27 @@ impl<S: Storage> EventLog for EmbeddedLog<S> {
 
     fn maintain(&self) -> Result<Maintenance, LogError> {
         let mut done = Maintenance::default();
-        let groups = self.groups.all();
         for topic in self.all() {
             for (number, partition) in (0u32..).zip(&topic.partitions) {
-                match topic.spec.cleanup {
+                let consumed = Consumed {
+                    groups: &self.groups,
+                    topic: &topic.spec.name,
+                    partition: number,
+                    ignored: self.config.retention_ignores_groups,
+                };
+                let held = match topic.spec.cleanup {
                     Cleanup::Delete { retention_bytes } => {
-                        let offsets = groups
-                            .iter()
-                            .filter(|(key, _)| key.1 == topic.spec.name && key.2 == number)
-                            .map(|(_, offset)| *offset);
-                        let limit = if self.config.retention_ignores_groups { None } else { offsets.min() };
-                        let (removed, held) = partition.retain(retention_bytes, limit.unwrap_or(u64::MAX))?;
+                        let (removed, held) = partition.retain(retention_bytes, &consumed)?;
                         done.removed += removed;
-                        done.held += u64::from(held);
+                        held
                     }
-                    Cleanup::Compact => done.compacted += compact::compact(partition, &self.config)?,
-                }
+                    Cleanup::Compact => {
+                        let (compacted, held) = compact::compact(partition, &consumed, &self.config)?;
+                        done.compacted += compacted;
+                        held
+                    }
+                };
+                done.held += u64::from(held);
             }
         }
         Ok(done)

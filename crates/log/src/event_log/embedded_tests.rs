@@ -174,3 +174,29 @@ fn specifications_come_back() {
         assert_eq!(decode_spec(bad), None);
     }
 }
+
+/// A group that registers while a maintenance runs, which does not know it, is registered when that has ended.
+#[test]
+fn registering_waits_for_a_maintenance_that_runs() {
+    let storage = SimStorage::new();
+    let log = EmbeddedLog::open_on(storage, "/log", small()).unwrap();
+    log.create_topic(&TopicSpec::compact("t", 1)).unwrap();
+    log.commit("known", "t", 0, 0).unwrap();
+    let topic = log.topic("t").unwrap();
+    let maintenance = topic.partition(0).unwrap().maintenance.lock().unwrap();
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let log = &log;
+        scope.spawn(move || {
+            log.commit("known", "t", 0, 1).unwrap();
+            tell.send("known").unwrap();
+            log.commit("new", "t", 0, 0).unwrap();
+            tell.send("new").unwrap();
+        });
+        assert_eq!(told.recv(), Ok("known"), "a registered group does not wait");
+        assert!(told.recv_timeout(Duration::from_millis(30)).is_err());
+        assert_eq!(log.committed("new", "t", 0).unwrap(), None);
+        drop(maintenance);
+        assert_eq!(told.recv(), Ok("new"));
+    });
+}

@@ -177,6 +177,13 @@ impl<S: Storage> Groups<S> {
         self.state().offsets.get(key).copied()
     }
 
+    /// The lowest offset that a group has committed on a partition; `None` when no group is registered there.
+    pub(super) fn lowest(&self, topic: &str, partition: u32) -> Option<u64> {
+        let state = self.state();
+        let there = state.offsets.iter().filter(|(key, _)| key.1 == topic && key.2 == partition);
+        there.map(|(_, offset)| *offset).min()
+    }
+
     pub(super) fn all(&self) -> BTreeMap<Key, u64> {
         self.state().offsets.clone()
     }

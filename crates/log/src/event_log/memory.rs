@@ -106,14 +106,21 @@ impl Messages {
         (removed, false)
     }
 
-    /// Keeps the last message of each key; tombstones too, since a slow reader has to see them.
-    fn compact(&mut self) -> u64 {
+    /// Of the messages before `limit`, keeps the last of each key; tombstones too, since a slow reader has to see them.
+    /// Says how many went and whether the limit kept some.
+    fn compact(&mut self, limit: u64) -> (u64, bool) {
         let before = self.list.len();
+        let mut held = false;
         let last: HashMap<Vec<u8>, u64> =
             self.list.iter().map(|message| (message.key.clone(), message.offset)).collect();
-        self.list.retain(|message| last.get(&message.key) == Some(&message.offset));
+        self.list.retain(|message| {
+            let replaced = last.get(&message.key) != Some(&message.offset);
+            let wanted = message.offset >= limit;
+            held |= replaced && wanted;
+            !replaced || wanted
+        });
         self.bytes = self.list.iter().map(size).sum();
-        (before - self.list.len()) as u64
+        ((before - self.list.len()) as u64, held)
     }
 }
 
@@ -228,25 +235,29 @@ impl EventLog for MemoryLog {
     fn maintain(&self) -> Result<Maintenance, LogError> {
         let topics: Vec<Arc<Topic>> =
             self.topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
-        let groups = MemoryLog::groups(self).clone();
         let mut done = Maintenance::default();
         for topic in topics {
             for (number, partition) in topic.partitions.iter().enumerate() {
+                // Until the partition is done nobody registers, so that nothing goes that a new group was promised.
+                let groups = MemoryLog::groups(self);
                 let mut messages = partition.messages();
-                match topic.spec.cleanup {
+                let of_partition =
+                    |key: &(String, String, u32)| key.1 == topic.spec.name && key.2 as usize == number;
+                let offsets = groups.iter().filter(|(key, _)| of_partition(key)).map(|(_, offset)| *offset);
+                let limit = offsets.min().unwrap_or(u64::MAX);
+                let held = match topic.spec.cleanup {
                     Cleanup::Delete { retention_bytes } => {
-                        let of_partition = |key: &(String, String, u32)| {
-                            key.1 == topic.spec.name && key.2 as usize == number
-                        };
-                        let offsets =
-                            groups.iter().filter(|(key, _)| of_partition(key)).map(|(_, offset)| *offset);
-                        let (removed, held) =
-                            messages.retain(retention_bytes, offsets.min().unwrap_or(u64::MAX));
+                        let (removed, held) = messages.retain(retention_bytes, limit);
                         done.removed += removed;
-                        done.held += u64::from(held);
+                        held
                     }
-                    Cleanup::Compact => done.compacted += messages.compact(),
-                }
+                    Cleanup::Compact => {
+                        let (compacted, held) = messages.compact(limit);
+                        done.compacted += compacted;
+                        held
+                    }
+                };
+                done.held += u64::from(held);
             }
         }
         Ok(done)

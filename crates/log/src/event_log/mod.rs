@@ -27,7 +27,8 @@ pub enum Cleanup {
         /// Bytes that a partition may have.
         retention_bytes: u64,
     },
-    /// Of each key the last message stays. Offsets do not change.
+    /// Of each key the last message stays, and every message that a registered group has not yet consumed. Offsets do not
+    /// change.
     Compact,
 }
 
@@ -130,7 +131,10 @@ pub const MAX_MESSAGE: usize = crate::segment::MAX_RECORD - 64;
 ///   found is missing. Whoever appends must be able to append again what the tail lacks.
 /// - A read returns only messages that were appended, in order of offset, each at most once.
 /// - A committed offset is the next one to read. It never goes down. A group is registered for a partition from its first
-///   commit on (commit 0 to register before reading), and retention then waits for it.
+///   commit on (commit 0 to register before reading), and retention and compaction then wait for it: of what comes at or
+///   after the lowest committed offset of the partition's registered groups, no message goes. So a group that is behind
+///   reads every message from its offset on that was there when it registered or came later, those that newer ones of
+///   their key have replaced and tombstones included.
 /// - A failed write poisons the partition: later appends fail.
 pub trait EventLog: Send + Sync {
     /// Makes a topic; does nothing when it is there with the same specification.
@@ -218,7 +222,8 @@ pub trait EventLog: Send + Sync {
     /// All committed offsets, by group, topic and partition.
     fn groups(&self) -> Vec<GroupOffset>;
 
-    /// Removes a group's commits on a topic, so that retention does not wait for it any more. True when there were any.
+    /// Removes a group's commits on a topic, so that retention and compaction do not wait for it any
+    /// more. True when there were any.
     ///
     /// # Errors
     /// [`LogError::Io`], [`LogError::Poisoned`].
@@ -238,7 +243,7 @@ pub struct Maintenance {
     pub removed: u64,
     /// Messages that compaction removed.
     pub compacted: u64,
-    /// Partitions that are over their retention because a group has not consumed them.
+    /// Partitions of which more would have gone if some group were not behind.
     pub held: u64,
 }
 
@@ -292,3 +297,5 @@ fn check_messages(messages: &[Message<'_>]) -> Result<(), LogError> {
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod order_tests;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use hoga_core::ids::Seq;
 
-use super::embedded::EmbeddedConfig;
+use super::embedded::{Consumed, EmbeddedConfig};
 use super::{Message, StoredMessage, message};
 use crate::error::LogError;
 use crate::journal::scan::{Depth, segments};
@@ -239,10 +239,15 @@ impl<S: Storage> Partition<S> {
         Ok(next - 1)
     }
 
-    /// Removes the oldest segments while the partition is larger than `retention_bytes` and all their messages are before
-    /// `limit`. Returns how many went, and whether the limit held some back.
-    pub(super) fn retain(&self, retention_bytes: u64, limit: u64) -> Result<(u64, bool), LogError> {
+    /// Removes the oldest segments while the partition is larger than `retention_bytes` and all their messages were
+    /// consumed. Returns how many went, and whether some were held back.
+    pub(super) fn retain(
+        &self,
+        retention_bytes: u64,
+        consumed: &Consumed<'_, S>,
+    ) -> Result<(u64, bool), LogError> {
         let _one = self.maintenance.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = consumed.limit();
         let all = self.segments();
         let mut sizes = Vec::with_capacity(all.len());
         for segment in &all {
@@ -261,6 +266,7 @@ impl<S: Storage> Partition<S> {
         if gone > 0 {
             // A tail that a power cut might take must not be all that is left.
             self.sync()?;
+            consumed.sync()?;
             self.segments.write().unwrap_or_else(PoisonError::into_inner).drain(..gone);
             remove_before(&self.storage, &self.dir, Seq(all[gone].header.base))?;
         }
