@@ -147,7 +147,7 @@ fn resting(orders: u64) -> impl Iterator<Item = Body> {
     let places = (0..orders).map(move |n| {
         let market = (n % MARKETS.len() as u64) as u16;
         let spec = &MARKETS[usize::from(market)];
-        let side = if n / MARKETS.len() as u64 % 2 == 0 { Side::Buy } else { Side::Sell };
+        let side = if (n / MARKETS.len() as u64).is_multiple_of(2) { Side::Buy } else { Side::Sell };
         let away = 1 + (n / (2 * MARKETS.len() as u64) % 1_000) as i64;
         let ticks = if side == Side::Buy { -away } else { away };
         let needed = i128::from(spec.notional_min.0) * i128::from(SCALE) * 2 / i128::from(spec.start.0);
