@@ -352,10 +352,7 @@ impl Flow {
             self.0 = Some(feeder);
             return None;
         }
-        match feeder.stop() {
-            Ok(()) => None,
-            Err(error) => Some(error),
-        }
+        feeder.stop().err()
     }
 
     fn stop(self) -> Result<(), String> {

@@ -16,8 +16,8 @@ struct File {
 
 include!(concat!(env!("OUT_DIR"), "/console_files.rs"));
 
-/// The page may load and talk to nothing but its own server. Styles are set by the chart's library on elements, hence `unsafe-inline` there.
-const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; style-src 'self' 'unsafe-inline'; \
+/// The page may load and talk to nothing but its own server.
+const POLICY: &str = "default-src 'self'; \
                       object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 const NOT_BUILT: &str = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Hoga</title><p>The server works; its console was not \
