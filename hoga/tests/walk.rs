@@ -1,6 +1,7 @@
 //! Walks one order through the real binary and shows what was observed of it at each step that ARCHITECTURE.md names.
 //!
 //! `cargo test -p hoga --test walk -- --nocapture` prints the walk.
+#![expect(clippy::print_stdout, reason = "the walk is what this test has to show")]
 
 mod support;
 
@@ -119,11 +120,34 @@ fn described(topic: &str, (offset, number, record): &(u64, u64, EventRecord)) ->
     )
 }
 
-#[test]
-fn one_order_from_http_to_the_browser() {
-    let folder = TempDir::new("walk").unwrap();
-    let up = Up::start(folder.path());
-    let mut traders = Traders::new(&up);
+/// What was seen of the order while the system ran.
+struct Walk {
+    /// The number of the command.
+    seq: u64,
+    order: OrderId,
+    took: Duration,
+    /// The order that it met, the answer, its row among all orders, and the depth update that it caused.
+    maker: Value,
+    answer: Value,
+    row: Value,
+    update: Value,
+    first_update: u64,
+    /// The positions before it, at its answer, and when everything had followed.
+    before: Value,
+    answered: Value,
+    followed: Value,
+    digest: Value,
+    page: String,
+    snapshot: Value,
+}
+
+fn stage(status: &Value, stage: &str) -> u64 {
+    status["engine"][stage].as_u64().expect("a position")
+}
+
+/// Places the order and looks at it from outside, while it is on its way and after.
+fn walked(up: &Up) -> Walk {
+    let mut traders = Traders::new(up);
     // Somebody sells half of what the walked order wants, so that it both trades and rests.
     let maker = traders.place(1, "SELL", "94999.00", "0.001", "the-other-side");
     let mut stream = Watcher::open(up.address(), "/ws/btcusdt@depth@0ms").unwrap();
@@ -132,134 +156,151 @@ fn one_order_from_http_to_the_browser() {
     let begun = Instant::now();
     let answer = traders.place(0, "BUY", "95000.00", "0.002", NAME);
     let took = begun.elapsed();
-    let id = OrderId(answer["orderId"].as_u64().unwrap());
+    // The answer is here, so the command is durable and acknowledged: no waiting for these positions.
+    let answered = traders.status();
+    let seq = stage(&before, "received") + 1;
+    for name in ["received", "matched", "durable", "acked"] {
+        assert_eq!(
+            stage(&answered, name),
+            seq,
+            "{name}: one command came, and its answer has left: {answered}"
+        );
+    }
+    let (first_update, update) = depth_update(&mut stream);
+    let row = traders.all_orders(0)[0].clone();
+    let mut followed = Value::Null;
+    wait_for("the shadow and the groups", Duration::from_secs(10), || {
+        followed = traders.status();
+        let groups = followed["groups"].as_object().unwrap();
+        stage(&followed, "applied") >= seq && groups.values().all(|g| g["lag_records"] == 0)
+    });
+    Walk {
+        seq,
+        order: OrderId(answer["orderId"].as_u64().unwrap()),
+        took,
+        maker,
+        answer,
+        row,
+        update,
+        first_update,
+        before,
+        answered,
+        followed,
+        digest: traders.admin.get("/api/v1/admin/digest").unwrap(),
+        page: traders.admin.page("/").unwrap(),
+        snapshot: traders.admin.get("/api/v3/depth?symbol=BTCUSDT").unwrap(),
+    }
+}
+
+/// What must hold of it.
+fn check(walk: &Walk) {
+    let answer = &walk.answer;
     assert_eq!(
         (&answer["status"], &answer["executedQty"]),
         (&"PARTIALLY_FILLED".into(), &"0.00100000".into())
     );
     assert_eq!(answer["fills"][0]["price"], "94999.00000000", "the resting order's price");
+    assert_eq!((&walk.row["clientOrderId"], &walk.row["status"]), (&NAME.into(), &"PARTIALLY_FILLED".into()));
+    assert_eq!(walk.digest["seq"].as_u64(), Some(walk.seq));
+    assert!(walk.page.contains("<html"), "{}", walk.page);
+    // A browser's book: the snapshot holds what the update said.
+    assert_eq!(walk.snapshot["bids"], json!([["95000.00000000", "0.00100000"]]));
+    assert_eq!(walk.snapshot["asks"], json!([]));
+    assert_eq!(walk.update["u"], walk.snapshot["lastUpdateId"]);
+}
 
-    // The answer is here, so the command is durable and acknowledged: no waiting for these positions.
-    let after = traders.status();
-    let at = |status: &Value, stage: &str| status["engine"][stage].as_u64().unwrap();
-    let seq = at(&before, "received") + 1;
-    for stage in ["received", "matched", "durable", "acked"] {
-        assert_eq!(at(&after, stage), seq, "{stage}: one command came, and its answer has left: {after}");
-    }
-
-    let (first, update) = depth_update(&mut stream);
-    let row = traders.all_orders(0)[0].clone();
-    assert_eq!((&row["clientOrderId"], &row["status"]), (&NAME.into(), &"PARTIALLY_FILLED".into()));
-    wait_for("the shadow and the groups", Duration::from_secs(10), || {
-        let status = traders.status();
-        let groups = status["groups"].as_object().unwrap();
-        at(&status, "applied") >= seq && groups.values().all(|g| g["lag_records"] == 0)
-    });
-    let status = traders.status();
-    let digest = traders.admin.get("/api/v1/admin/digest").unwrap();
-    assert_eq!(digest["seq"].as_u64(), Some(seq));
-    let page = traders.admin.page("/").unwrap();
-    assert!(page.contains("<html"), "{page}");
-    let snapshot = traders.admin.get("/api/v3/depth?symbol=BTCUSDT").unwrap();
-    up.stop();
-
-    let command = journaled(folder.path(), seq);
-    let stats = hoga(&["journal", "stats", "--data", text(folder.path()), "--json"]).expect(0).json();
-    let lifecycle = messages(folder.path(), id, "order.lifecycle");
-    let projection = messages(folder.path(), id, "order.projection");
-    let trades = messages(folder.path(), id, "trade.completed");
-    assert_eq!((lifecycle.len(), projection.len(), trades.len()), (2, 2, 1), "accepted, then filled in part");
-    assert!(lifecycle.iter().chain(&trades).all(|(_, _, record)| record.seq.0 == seq));
-    let published = |topic: &str, list: &[(u64, u64, EventRecord)]| -> Vec<String> {
-        list.iter().map(|message| described(topic, message)).collect()
-    };
-
-    let steps = [
+/// From HTTP to the gate.
+fn answered(walk: &Walk, data: &Path) -> [Step; 6] {
+    let Walk { seq, before, answered, answer, .. } = walk;
+    let command = journaled(data, *seq);
+    let stats = hoga(&["journal", "stats", "--data", text(data), "--json"]).expect(0).json();
+    let moved = |name| format!("{name} {} -> {}", stage(before, name), stage(answered, name));
+    [
         Step {
             name: "HTTP",
             seen: vec![
-                format!("POST /api/v3/order, {NAME}: answered in {} µs", took.as_micros()),
+                format!("POST /api/v3/order, answered in {} µs", walk.took.as_micros()),
                 answer.to_string(),
             ],
         },
-        Step {
-            name: "Ring",
-            seen: vec![format!("received {} -> {}", at(&before, "received"), at(&after, "received"))],
-        },
+        Step { name: "Ring", seen: vec![moved("received")] },
         Step {
             name: "Sequencer and matcher",
-            seen: vec![format!(
-                "command {seq}, time {} µs; matched {} -> {}",
-                command["time_us"],
-                at(&before, "matched"),
-                at(&after, "matched")
-            )],
+            seen: vec![format!("command {seq}, time {} µs; {}", command["time_us"], moved("matched"))],
         },
         Step {
             name: "Matching",
             seen: vec![
-                format!("met order {} that rested at 94999: fills {}", maker["orderId"], answer["fills"]),
+                format!("met order {}, which rested: fills {}", walk.maker["orderId"], answer["fills"]),
                 format!("{} executed, the rest stays at {}", answer["executedQty"], answer["price"]),
             ],
         },
         Step {
             name: "Journal",
             seen: vec![
-                format!("durable {} -> {}", at(&before, "durable"), at(&after, "durable")),
+                moved("durable"),
                 command.to_string(),
                 format!("{} records in {} batches", stats["records"], stats["batches"]),
             ],
         },
-        Step {
-            name: "Gate",
-            seen: vec![format!("acked {} -> {}", at(&before, "acked"), at(&after, "acked"))],
-        },
-        Step {
-            name: "Shadow",
-            seen: [
-                vec![format!(
-                    "applied {}, digest {} at {}",
-                    at(&status, "applied"),
-                    digest["digest"],
-                    digest["seq"]
-                )],
-                published("trade.completed", &trades),
-                published("order.lifecycle", &lifecycle),
-                published("order.projection", &projection),
-            ]
-            .concat(),
-        },
+        Step { name: "Gate", seen: vec![moved("acked")] },
+    ]
+}
+
+/// From the shadow to the browser.
+fn followed(walk: &Walk, data: &Path) -> [Step; 4] {
+    let topics = ["trade.completed", "order.lifecycle", "order.projection"];
+    let published = topics.map(|topic| messages(data, walk.order, topic));
+    assert_eq!(
+        published.each_ref().map(Vec::len),
+        [1, 2, 2],
+        "accepted, then one trade, which fills it in part"
+    );
+    assert!(published.iter().flatten().all(|(_, _, record)| record.seq.0 == walk.seq));
+    let applied = stage(&walk.followed, "applied");
+    let mut shadow =
+        vec![format!("applied {applied}, digest {} at {}", walk.digest["digest"], walk.digest["seq"])];
+    for (topic, list) in topics.iter().zip(&published) {
+        shadow.extend(list.iter().map(|message| described(topic, message)));
+    }
+    let groups = walk.followed["groups"].as_object().unwrap().iter();
+    let groups =
+        groups.map(|(group, g)| format!("{group} applied {} lag {}", g["applied"], g["lag_records"]));
+    [
+        Step { name: "Shadow", seen: shadow },
         Step {
             name: "Read models",
-            seen: vec![
-                format!("allOrders: {row}"),
-                status["groups"]
-                    .as_object()
-                    .unwrap()
-                    .iter()
-                    .map(|(group, g)| format!("{group} applied {} lag {}", g["applied"], g["lag_records"]))
-                    .collect::<Vec<_>>()
-                    .join("; "),
-            ],
+            seen: std::iter::once(format!("allOrders: {}", walk.row)).chain(groups).collect(),
         },
-        Step { name: "Hub", seen: vec![format!("btcusdt@depth@0ms: {update}")] },
+        Step { name: "Hub", seen: vec![format!("btcusdt@depth@0ms: {}", walk.update)] },
         Step {
             name: "Browser",
             seen: vec![
-                format!("the page: {} bytes, title {}", page.len(), title(&page)),
-                format!("its book: snapshot {} after updates from {first} on", snapshot["lastUpdateId"]),
+                format!("the page: {} bytes, title {}", walk.page.len(), title(&walk.page)),
+                format!(
+                    "its book: snapshot {}, updates seen from {} to {} without a gap",
+                    walk.snapshot["lastUpdateId"], walk.first_update, walk.update["u"]
+                ),
             ],
         },
-    ];
-    // A browser's book: the snapshot holds what the update said.
-    assert_eq!(snapshot["bids"], json!([["95000.00000000", "0.00100000"]]));
-    assert_eq!(snapshot["asks"], json!([]));
-    assert_eq!(update["u"], snapshot["lastUpdateId"]);
-    for (number, step) in (1..).zip(&steps) {
+    ]
+}
+
+#[test]
+fn one_order_from_http_to_the_browser() {
+    let folder = TempDir::new("walk").unwrap();
+    let up = Up::start(folder.path());
+    let walk = walked(&up);
+    check(&walk);
+    up.stop();
+    let steps = answered(&walk, folder.path()).into_iter().chain(followed(&walk, folder.path()));
+    let mut names = Vec::new();
+    for (number, step) in (1..).zip(steps) {
         println!("{number}. {}", step.name);
         step.seen.iter().for_each(|line| println!("   {line}"));
+        names.push(step.name);
     }
-    assert_eq!(steps.each_ref().map(|s| s.name.to_owned()).to_vec(), names_in_the_document());
+    assert_eq!(names, names_in_the_document());
 }
 
 /// The update that shows the walked order's rest, and the number of the first update seen; no number may be missing between them.
