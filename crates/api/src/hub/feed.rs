@@ -72,7 +72,8 @@ impl Intake {
         }
         queue.inputs.extend(inputs);
         queue.seq = seq.unwrap_or(queue.seq);
-        if std::mem::take(&mut queue.waiting) {
+        // Whoever waits goes on waiting when there is nothing to take, so it must be woken by the next one that brings something.
+        if !queue.inputs.is_empty() && std::mem::take(&mut queue.waiting) {
             drop(queue);
             self.filled.notify_one();
         }
@@ -156,5 +157,30 @@ fn account_of(event: &Event) -> Option<AccountId> {
         Event::AccountCreated { account } => Some(*account),
         Event::Rejected(rejection) => Some(rejection.account),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_nobody_wants_do_not_use_up_the_wake_up() {
+        let intake = Arc::new(Intake::new(16));
+        let taker = {
+            let intake = Arc::clone(&intake);
+            std::thread::spawn(move || {
+                let mut inputs = Vec::new();
+                intake.take(&mut inputs, Duration::from_secs(60));
+                inputs.len()
+            })
+        };
+        while !intake.lock().waiting {
+            std::thread::yield_now();
+        }
+        intake.put(std::iter::empty(), Some(Seq(1)));
+        assert!(intake.lock().waiting, "the thread still waits, and is still to be woken");
+        intake.put_one(Input::State(MarketId(0), TradingState::Open));
+        assert_eq!(taker.join().unwrap(), 1);
     }
 }
