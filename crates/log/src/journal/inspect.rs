@@ -1,11 +1,12 @@
-//! Looking at a journal from outside: what `hoga journal verify|dump|stats` print. Nothing here writes or locks.
+//! Looking at a journal from outside: what `hoga journal verify|dump|stats` print. Nothing here writes or locks, files are
+//! opened for reading only, and a writer may go on meanwhile.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use hoga_core::ids::Seq;
 
-use super::scan::{Depth, End, Scan, scan, segments};
+use super::scan::{End, Scan, scan_live, segments};
 use super::walk::{Found, Place, Window, body, look};
 use crate::error::LogError;
 use crate::segment::{BLOCK, BatchHeader, RECORD_HEADER, Records, file_name, padded};
@@ -101,14 +102,35 @@ pub struct Problem {
     pub text: String,
 }
 
-/// Reads the whole journal and checks every checksum, sequence, place and chain value.
+/// So often a walk begins again when retention removed a segment before it was read.
+const WALKS: u32 = 10;
+
+/// Repeats a walk that retention has overtaken.
+fn beside_retention<T>(mut walk: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
+    let mut walks = 0;
+    loop {
+        walks += 1;
+        match walk() {
+            Err(LogError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound && walks < WALKS => {}
+            other => return other,
+        }
+    }
+}
+
+/// Reads the whole journal and checks every checksum, sequence, place and chain value. A writer may go on meanwhile: the
+/// verdict is on what had been written at some moment during the call.
 ///
 /// # Errors
 /// [`LogError::Io`] only: damage is a verdict.
 pub fn verify<S: Storage>(storage: &S, dir: &Path) -> Result<Report, LogError> {
+    beside_retention(|| verify_once(storage, dir))
+}
+
+fn verify_once<S: Storage>(storage: &S, dir: &Path) -> Result<Report, LogError> {
     let mut counts: Vec<(u64, BatchHeader, u64, u64)> = Vec::new();
     let mut bad_record: Option<(Place, &'static str)> = None;
-    let scan = scan(storage, dir, Depth::From(0), &mut |batch, body| {
+    let scan = scan_live(storage, dir, &mut |batch, body| {
         let fault = Records::new(body).find_map(|record| record.err());
         if let (Some(what), None) = (fault, &bad_record) {
             let place = Place {
@@ -213,7 +235,8 @@ pub struct DumpRecord<'a> {
 /// [`verify`] says why it ends where it ends.
 ///
 /// # Errors
-/// [`LogError::Removed`] when `from` is before the first record that is kept; [`LogError::Io`].
+/// [`LogError::Removed`] when `from` is before the first record that is kept, or retention overtakes the call;
+/// [`LogError::Io`].
 pub fn dump<S: Storage>(
     storage: &S,
     dir: &Path,
@@ -231,7 +254,17 @@ pub fn dump<S: Storage>(
     let mut window = Window::new(16 << 10, 1 << 20);
     let mut at = start;
     while let Some((file, header)) = readable(at) {
-        let handle = storage.open(&file.path).map_err(LogError::io("opening", &file.path))?;
+        let handle = match storage.open_read(&file.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let first = super::first(storage, dir)?.map_or(0, |first| first.0);
+                return Err(LogError::Removed {
+                    path: dir.to_path_buf(),
+                    wanted: header.base.max(from.0),
+                    first,
+                });
+            }
+            other => other.map_err(LogError::io("opening", &file.path))?,
+        };
         window.forget();
         let mut place = Place {
             segment: file.index,
@@ -298,13 +331,17 @@ pub struct Stats {
     pub batches_by_size: Vec<u64>,
 }
 
-/// Counts what is in a journal, as far as it is readable.
+/// Counts what is in a journal, as far as it is readable. A writer may go on meanwhile.
 ///
 /// # Errors
 /// [`LogError::Io`].
 pub fn stats<S: Storage>(storage: &S, dir: &Path) -> Result<Stats, LogError> {
+    beside_retention(|| stats_once(storage, dir))
+}
+
+fn stats_once<S: Storage>(storage: &S, dir: &Path) -> Result<Stats, LogError> {
     let mut stats = Stats::default();
-    let scan = scan(storage, dir, Depth::From(0), &mut |batch, body| {
+    let scan = scan_live(storage, dir, &mut |batch, body| {
         let headers = crate::segment::HEADER + batch.count as usize * RECORD_HEADER;
         stats.header_bytes += headers as u64;
         stats.padding_bytes += (padded(batch.body) - crate::segment::HEADER - batch.body) as u64;

@@ -159,7 +159,7 @@ impl<S: Storage> JournalReader<S> {
     }
 
     fn enter(&mut self, file: &SegmentFile, header: SegmentHeader) -> Result<(), LogError> {
-        let handle = match self.storage.open(&file.path) {
+        let handle = match self.storage.open_read(&file.path) {
             Ok(handle) => handle,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(self.removed(header.base + 1));

@@ -1,6 +1,7 @@
 //! Recovery's reading: walks all segments, and decides whether the end is clean, torn or damaged.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::walk::{Evidence, Found, Place, Window, evidence, look};
 use crate::error::LogError;
@@ -23,7 +24,7 @@ pub(crate) fn segments<S: Storage>(storage: &S, dir: &Path) -> Result<Vec<Segmen
     let mut found = Vec::with_capacity(indices.len());
     for index in indices {
         let path = dir.join(file_name(index));
-        let file = match storage.open(&path) {
+        let file = match storage.open_read(&path) {
             Ok(file) => file,
             // Retention may remove it while a reader lists.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
@@ -123,11 +124,39 @@ impl Scan {
 /// Called for each batch: its header, its records.
 pub(crate) type OnBatch<'a> = &'a mut dyn FnMut(&BatchHeader, &[u8]);
 
-/// Walks the log in `dir`.
+/// An incomplete batch beside a writer may be one that is just being written: so often, with this pause, it is looked at
+/// again.
+const LOOKS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Walks the log in `dir`, which nobody writes meanwhile.
 pub(crate) fn scan<S: Storage>(
     storage: &S,
     dir: &Path,
     depth: Depth,
+    on_batch: OnBatch<'_>,
+) -> Result<Scan, LogError> {
+    scan_where(storage, dir, depth, false, on_batch)
+}
+
+/// Walks the whole log in `dir`, also while a writer appends to it. What it says of the end is so for what had been
+/// written at some moment of the walk.
+///
+/// # Errors
+/// [`LogError::Io`], also of kind `NotFound` when retention removes a segment before it is read: then begin again.
+pub(crate) fn scan_live<S: Storage>(
+    storage: &S,
+    dir: &Path,
+    on_batch: OnBatch<'_>,
+) -> Result<Scan, LogError> {
+    scan_where(storage, dir, Depth::From(0), true, on_batch)
+}
+
+fn scan_where<S: Storage>(
+    storage: &S,
+    dir: &Path,
+    depth: Depth,
+    live: bool,
     on_batch: OnBatch<'_>,
 ) -> Result<Scan, LogError> {
     let files = segments(storage, dir)?;
@@ -141,34 +170,50 @@ pub(crate) fn scan<S: Storage>(
     let start =
         files.iter().rposition(|file| file.header.as_ref().is_ok_and(|h| h.base <= from)).unwrap_or(0);
     let first = files.first().and_then(|file| file.header.as_ref().ok()).map_or(1, |header| header.base);
-    let mut walk = Walk { storage, files: &files, at: start, synced_through };
-    let (place, started, found) = walk.run(on_batch)?;
-    synced_through = walk.synced_through;
-    let (later, later_bytes) = walk.later(&place, started)?;
     let first_is_lost = files.first().is_some_and(|file| file.header.is_err() && file.index > 1);
-    let mut end = decide(&found, place.next, later, later_bytes);
+    let mut walk = Walk { storage, files, at: start, synced_through };
+    let (mut place, mut started, found) = walk.run(None, on_batch)?;
+    let later = walk.later(&place, started)?;
+    let mut end = decide(&found, place.next, later.evidence, later.bytes);
+    if live && !first_is_lost {
+        (place, started, end) = walk.follow(dir, (place, started, found), later, on_batch)?;
+    }
+    synced_through = walk.synced_through;
     if first_is_lost {
         // Segments are removed only after the next one was durable, so the oldest one cannot be a tear.
         end = End::Damaged("the header of the oldest segment does not hold".into());
     }
+    let files = walk.files;
     let compacted = started && files[walk.at].header.is_ok_and(|header| header.compacted.is_some());
     Ok(Scan { first, place, started, compacted, end, synced_through, files })
 }
 
+/// What comes after the end of a walk.
+struct Later {
+    evidence: Evidence,
+    /// How much of it is not zero.
+    bytes: u64,
+    /// Segment and byte behind the last of it.
+    end: (u64, u64),
+}
+
+/// Where a walk ended, whether that segment has its header, and what is there.
+type Ended = (Place, bool, Found);
+
 struct Walk<'a, S: Storage> {
     storage: &'a S,
-    files: &'a [SegmentFile],
+    files: Vec<SegmentFile>,
     at: usize,
     synced_through: u64,
 }
 
 impl<S: Storage> Walk<'_, S> {
     fn open(&self, file: &SegmentFile) -> Result<S::File, LogError> {
-        self.storage.open(&file.path).map_err(LogError::io("opening", &file.path))
+        self.storage.open_read(&file.path).map_err(LogError::io("opening", &file.path))
     }
 
-    /// Walks to the end; returns where it is, whether that segment has its header, and what is there.
-    fn run(&mut self, on_batch: OnBatch<'_>) -> Result<(Place, bool, Found), LogError> {
+    /// Walks to the end, from the beginning or from where an earlier walk ended.
+    fn run(&mut self, resume: Option<Place>, on_batch: OnBatch<'_>) -> Result<Ended, LogError> {
         let fresh = Place { segment: 1, offset: 0, next: 1, chain: 0, holes: false };
         let Some(file) = self.files.get(self.at) else { return Ok((fresh, false, Found::Nothing)) };
         let mut header = match file.header {
@@ -179,9 +224,9 @@ impl<S: Storage> Walk<'_, S> {
             }
         };
         let mut window = Window::new(16 << 10, 1 << 20);
-        let mut next = header.base;
+        let mut from = resume.unwrap_or_else(|| first_place(&header));
         loop {
-            let (place, found) = self.segment(&header, next, &mut window, on_batch)?;
+            let (place, found) = self.segment(&header, from, &mut window, on_batch)?;
             if found != Found::Nothing {
                 return Ok((place, true, found));
             }
@@ -198,12 +243,12 @@ impl<S: Storage> Walk<'_, S> {
                 Ok(following) if following.base == next_seq && following.chain == chain => {
                     self.at += 1;
                     header = following;
-                    next = next_seq;
+                    from = first_place(&header);
                 }
                 Ok(following) if following.base == next_seq => {
-                    let place = Place { segment: file.index, offset: 0, next, chain, holes: false };
+                    let place = Place { segment: file.index, offset: 0, next: next_seq, chain, holes: false };
                     let what = "the segment there does not continue the chain (it is from another history)";
-                    return Ok((Place { next: next_seq, ..place }, false, Found::Wrong(what)));
+                    return Ok((place, false, Found::Wrong(what)));
                 }
                 Err(HeaderFault::Impossible) => {
                     let place = Place { segment: file.index, offset: 0, next: next_seq, chain, holes: false };
@@ -219,11 +264,11 @@ impl<S: Storage> Walk<'_, S> {
         }
     }
 
-    /// Walks one segment.
+    /// Walks one segment from a place in it.
     fn segment(
         &mut self,
         header: &SegmentHeader,
-        next: u64,
+        mut place: Place,
         window: &mut Window,
         on_batch: OnBatch<'_>,
     ) -> Result<(Place, Found), LogError> {
@@ -231,13 +276,6 @@ impl<S: Storage> Walk<'_, S> {
         let handle = self.open(file)?;
         window.forget();
         self.synced_through = self.synced_through.max(header.synced_through);
-        let mut place = Place {
-            segment: file.index,
-            offset: BLOCK as u64,
-            next,
-            chain: header.chain,
-            holes: header.compacted.is_some(),
-        };
         loop {
             match look(&handle, window, &place).map_err(LogError::io("reading", &file.path))? {
                 Found::Batch(batch) => {
@@ -251,9 +289,9 @@ impl<S: Storage> Walk<'_, S> {
     }
 
     /// What comes after the end of the walk.
-    fn later(&self, place: &Place, started: bool) -> Result<(Evidence, u64), LogError> {
+    fn later(&self, place: &Place, started: bool) -> Result<Later, LogError> {
         let mut later = Evidence::default();
-        let mut bytes = 0;
+        let (mut bytes, mut end) = (0, (0, 0));
         for file in self.files.iter().filter(|file| file.index >= place.segment) {
             let handle = self.open(file)?;
             let here = file.index == place.segment;
@@ -266,8 +304,74 @@ impl<S: Storage> Walk<'_, S> {
                 later.synced_through = later.synced_through.max(header.synced_through);
             }
             bytes += found.end.saturating_sub(from);
+            if found.end > from {
+                end = (file.index, found.end);
+            }
         }
-        Ok((later, bytes))
+        Ok(Later { evidence: later, bytes, end })
+    }
+
+    /// Beside a writer, what was found at the end and what was found behind it are from different moments: a batch that
+    /// was not there at first is no hole. So the end is looked at again after what is behind it: what is still not there
+    /// then was missing all the time. Once the walk is past everything that was found behind, the log was clean at that
+    /// moment; it need not catch up with the writer.
+    fn follow(
+        &mut self,
+        dir: &Path,
+        ended: Ended,
+        mut later: Later,
+        on_batch: OnBatch<'_>,
+    ) -> Result<(Place, bool, End), LogError> {
+        let (mut place, mut started, mut found) = ended;
+        let mut looks = 0;
+        loop {
+            let end = decide(&found, place.next, later.evidence, later.bytes);
+            if end == End::Clean || matches!(found, Found::Wrong(_)) {
+                return Ok((place, started, end));
+            }
+            self.list_again(dir, &place)?;
+            // Without a header nothing of the log was read yet.
+            let again = self.run(started.then_some(place), on_batch)?;
+            let moved = again.0 != place;
+            (place, started, found) = again;
+            if (place.segment, place.offset) >= later.end && !matches!(found, Found::Wrong(_)) {
+                return Ok((place, started, End::Clean));
+            }
+            if !moved {
+                let end = decide(&found, place.next, later.evidence, later.bytes);
+                if matches!(end, End::Damaged(_)) || looks == LOOKS {
+                    return Ok((place, started, end));
+                }
+                looks += 1;
+                if S::BACKGROUND {
+                    std::thread::sleep(PAUSE);
+                }
+            }
+            later = self.later(&place, started)?;
+        }
+    }
+
+    /// Takes over the segments that have come since, and the headers that have been written since.
+    fn list_again(&mut self, dir: &Path, place: &Place) -> Result<(), LogError> {
+        let mut now = segments(self.storage, dir)?;
+        now.retain(|file| file.index >= place.segment);
+        if now.first().is_none_or(|file| file.index != place.segment) {
+            let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(LogError::io("reading", &dir.join(file_name(place.segment)))(gone));
+        }
+        self.files.truncate(self.at);
+        self.files.append(&mut now);
+        Ok(())
+    }
+}
+
+fn first_place(header: &SegmentHeader) -> Place {
+    Place {
+        segment: header.index,
+        offset: BLOCK as u64,
+        next: header.base,
+        chain: header.chain,
+        holes: header.compacted.is_some(),
     }
 }
 

@@ -32,6 +32,10 @@ impl Storage for Disk {
         Ok(DiskFile { file: OpenOptions::new().read(true).write(true).open(path)? })
     }
 
+    fn open_read(&self, path: &Path) -> io::Result<DiskFile> {
+        Ok(DiskFile { file: File::open(path)? })
+    }
+
     fn create(&self, path: &Path) -> io::Result<DiskFile> {
         Ok(DiskFile { file: OpenOptions::new().read(true).write(true).create_new(true).open(path)? })
     }

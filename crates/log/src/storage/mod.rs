@@ -24,6 +24,10 @@ pub trait Storage: Send + Sync + Clone + 'static {
 
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
+    /// Opens an existing file for reading only.
+    fn open_read(&self, path: &Path) -> io::Result<Self::File> {
+        self.open(path)
+    }
     /// Creates a file that must not exist, for reading and writing.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
     /// Creates a folder and those above it; durable when it returns.

@@ -1,5 +1,6 @@
 mod crash;
 mod damage;
+mod live;
 mod working;
 
 use std::ops::ControlFlow;
