@@ -219,17 +219,39 @@ impl Submitter {
     }
 }
 
-/// Defines assets and markets on an empty exchange.
+/// Defines the built-in assets and markets, as far as they are not there yet: a folder that an older release made gets the newer ones. One
+/// that has others in their places keeps them, and no market is simulated there.
 pub fn define(engine: &EngineHandle) -> Result<(), End> {
     let submitter = Submitter::new(engine.clone());
     let fail =
         |error: String| End::Start(format!("[market-definition] the markets cannot be defined: {error}"));
-    if submitter.look(|exchange| exchange.instruments().is_empty()).map_err(fail)? {
-        for body in hoga_sim::market::default_market() {
-            submitter.ask(body).map_err(fail)?;
-        }
+    for body in missing(&submitter).map_err(fail)?.unwrap_or_default() {
+        submitter.ask(body).map_err(fail)?;
     }
     Ok(())
+}
+
+/// The built-in definitions that are not there yet; `None` when others have their numbers.
+fn missing(submitter: &Submitter) -> Result<Option<Vec<Body>>, String> {
+    submitter.look(|exchange| {
+        let (assets, markets) = (exchange.assets(), exchange.instruments());
+        let mut missing = Vec::new();
+        for body in hoga_sim::market::default_market() {
+            let there = match &body {
+                Body::AddAsset { id, name } => assets.get(usize::from(id.0)).map(|a| a == name),
+                Body::SetInstrument(new) => {
+                    markets.get(usize::from(new.id.0)).map(|m| m.symbol == new.symbol)
+                }
+                _ => None,
+            };
+            match there {
+                Some(true) => {}
+                Some(false) => return None,
+                None => missing.push(body),
+            }
+        }
+        Some(missing)
+    })
 }
 
 /// Shows the simulated traders what the exchange shows everybody, and their own orders. A subscriber of the engine that is idle until the
@@ -277,6 +299,12 @@ pub fn simulate(
     let fail =
         |error: String| End::Start(format!("[market-start] the simulated market cannot start: {error}"));
     let submitter = Submitter::new(engine);
+    if missing(&submitter).map_err(fail)?.is_none_or(|missing| !missing.is_empty()) {
+        return Err(fail(
+            "this folder has other assets or markets in the places of the built-in ones. Choose another with --data, or use --no-market"
+                .into(),
+        ));
+    }
     let (accounts, fresh) = traders(&submitter, dir).map_err(fail)?;
     let session = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let flow_config = FlowConfig { seed: settings.seed ^ session, rate: f64::from(settings.rate), session };

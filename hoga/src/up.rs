@@ -58,9 +58,16 @@ pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
         milliseconds = begun.elapsed().as_millis() as u64,
         "started"
     );
-    print(format_args!("ready {url}"))?;
     let exit_with_flow = recording.as_ref().is_some_and(|r| r.exit);
-    let mut flow = Flow::start(&config, &system, recording)?;
+    // Before `ready`, which promises that nothing that can fail at the start is left.
+    let mut flow = match Flow::start(&config, &system, recording) {
+        Ok(flow) => flow,
+        Err(end) => {
+            drop(run_file);
+            return Err(system.stop().map_or_else(End::Fault, |()| end));
+        }
+    };
+    print(format_args!("ready {url}"))?;
     let fault = loop {
         if let Some(fault) = system.engine.wait_fault(Duration::from_millis(250)) {
             break Some(format!("[{}] {fault}", fault.kind.code()));

@@ -13,12 +13,14 @@ use std::time::Duration;
 
 use hoga_core::codec::encode_command;
 use hoga_core::command::{Body, Command, RULES_VERSION};
-use hoga_core::ids::{Seq, Timestamp};
+use hoga_core::ids::{AssetId, Seq, Timestamp};
+use hoga_core::instrument::Name;
 use hoga_lab::admin::{Account, Admin};
 use hoga_lab::process::TempDir;
 use hoga_lab::request::{Sender, Watcher, parse_answer};
 use hoga_log::journal::{Batch, Durability, Journal, JournalConfig};
 use hoga_log::storage::Disk;
+use hoga_sim::market::{MARKETS, default_market};
 use rustix::process::Signal;
 use support::{Running, Up, hoga, hoga_with, text, wait_for};
 
@@ -191,7 +193,7 @@ fn up_serves_keys_and_audits_with_empty_books() {
     let admin = up.admin();
     let info = admin.get("/api/v3/exchangeInfo").unwrap();
     let symbols = info["symbols"].as_array().unwrap();
-    assert_eq!(symbols.len(), hoga_sim::market::MARKETS.len());
+    assert_eq!(symbols.len(), MARKETS.len());
     for symbol in symbols {
         let depth =
             admin.get(&format!("/api/v3/depth?symbol={}", symbol["symbol"].as_str().unwrap())).unwrap();
@@ -226,6 +228,72 @@ fn up_serves_keys_and_audits_with_empty_books() {
 
     up.stop();
     assert!(!run.exists(), "run.json is removed at the end");
+}
+
+/// A folder with these commands in its journal, and nothing else.
+fn folder_with(bodies: impl IntoIterator<Item = Body>) -> TempDir {
+    let folder = folder();
+    let dir = folder.path().join("engine/journal");
+    std::fs::create_dir_all(&dir).unwrap();
+    let config =
+        JournalConfig { segment_bytes: 2 << 20, durability: Durability::Write, ..JournalConfig::new(dir) };
+    let (mut journal, _) = Journal::open(Disk, config).unwrap();
+    append(&mut journal, 1, bodies);
+    journal.sync().unwrap();
+    folder
+}
+
+fn append(journal: &mut Journal<Disk>, first: u64, bodies: impl IntoIterator<Item = Body>) {
+    let (mut batch, mut encoded) = (Batch::new(), Vec::new());
+    for (seq, body) in (first..).map(Seq).zip(bodies) {
+        let (time, deadline) = (Timestamp(1_796_000_000_000_000), Timestamp(0));
+        encoded.clear();
+        encode_command(&Command { seq, time, rules: RULES_VERSION, deadline, body }, &mut encoded);
+        batch.push(seq, &encoded);
+    }
+    journal.append(batch.first(), batch.count(), batch.records()).unwrap();
+}
+
+/// Built-in assets and markets, some of each, as an older release had them.
+fn older_market() -> Vec<Body> {
+    let all = default_market();
+    let assets = all.iter().filter(|b| matches!(b, Body::AddAsset { .. })).take(6);
+    let markets = all.iter().filter(|b| matches!(b, Body::SetInstrument(_))).take(5);
+    assets.chain(markets).copied().collect()
+}
+
+#[test]
+fn a_folder_of_an_older_release_gets_the_newer_markets() {
+    let folder = folder_with(older_market());
+    let up = Up::start_with(&["up"], folder.path());
+    let admin = up.admin();
+    for market in MARKETS {
+        let path = format!("/api/v3/depth?symbol={}", market.symbol);
+        wait_for(&format!("orders in {}", market.symbol), Duration::from_secs(30), || {
+            let depth = admin.get(&path).unwrap();
+            !depth["bids"].as_array().unwrap().is_empty() && !depth["asks"].as_array().unwrap().is_empty()
+        });
+    }
+    up.stop();
+    // Again, with everything there.
+    let up = Up::start_with(&["up"], folder.path());
+    assert_eq!(up.admin().audit().unwrap()["clean"], true);
+    up.stop();
+}
+
+#[test]
+fn no_market_is_simulated_where_other_markets_are() {
+    let mut bodies = older_market();
+    bodies.push(Body::AddAsset { id: AssetId(6), name: Name::new("GOLD").unwrap() });
+    let folder = folder_with(bodies);
+    let data = text(folder.path());
+    let ended =
+        hoga(&["up", "--port", "0", "--data", data]).expect(4).says("[market-start]").says("--no-market");
+    assert!(ended.out.is_empty(), "ready was not promised: {ended:?}");
+    assert!(!folder.path().join("run.json").exists());
+    let up = Up::start(folder.path());
+    assert_eq!(up.admin().get("/api/v3/exchangeInfo").unwrap()["symbols"].as_array().unwrap().len(), 5);
+    up.stop();
 }
 
 #[test]
@@ -447,17 +515,7 @@ fn half_a_batch(data: &Path, next: u64, used: u64) {
     let config =
         JournalConfig { segment_bytes: 2 << 20, durability: Durability::Write, ..JournalConfig::new(dir) };
     let (mut journal, _) = Journal::open(Disk, config).unwrap();
-    let (mut batch, mut encoded) = (Batch::new(), Vec::new());
-    for seq in (next..next + 40).map(Seq) {
-        let (time, deadline) = (Timestamp(i64::MAX / 2), Timestamp(0));
-        encoded.clear();
-        encode_command(
-            &Command { seq, time, rules: RULES_VERSION, deadline, body: Body::CreateAccount },
-            &mut encoded,
-        );
-        batch.push(seq, &encoded);
-    }
-    journal.append(batch.first(), batch.count(), batch.records()).unwrap();
+    append(&mut journal, next, std::iter::repeat_n(Body::CreateAccount, 40));
     journal.flush().unwrap();
     drop(journal);
     let path = segment(data);
