@@ -18,6 +18,7 @@ use hoga_lab::admin::{RUN_FILE, RunFile};
 use hoga_log::LogError;
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog};
 use hoga_log::journal::Durability;
+use hoga_log::storage::{IoPriority, set_io_priority};
 use hoga_store::{Identity, StoreError, Stores};
 
 use crate::cli::Up;
@@ -308,6 +309,9 @@ impl Maintenance {
         let stop = Arc::new((std::sync::Mutex::new(false), std::sync::Condvar::new()));
         let seen = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("log-maintenance".into()).spawn(move || {
+            if let Err(error) = set_io_priority(IoPriority::Last) {
+                tracing::debug!(%error, "the event log's maintenance competes with the journal for the disk");
+            }
             let (stopped, bell) = &*seen;
             loop {
                 let guard = stopped.lock().unwrap_or_else(|e| e.into_inner());

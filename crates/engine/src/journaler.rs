@@ -7,6 +7,7 @@ use std::sync::mpsc::TryRecvError;
 use hoga_log::LogError;
 use hoga_log::journal::{Batch, Durability, Journal};
 use hoga_log::storage::Storage;
+use hoga_log::storage::{IoPriority, set_io_priority};
 
 use crate::batch::{BUFFERS, Demand};
 use crate::fault::FaultKind;
@@ -29,6 +30,9 @@ pub(crate) struct Journaler<S: Storage> {
 impl<S: Storage> Journaler<S> {
     /// Runs until the matcher has ended and everything is synced, or the engine stops.
     pub fn run(mut self) {
+        if let Err(error) = set_io_priority(IoPriority::First) {
+            tracing::debug!(%error, "the journal's writes have no precedence");
+        }
         self.shared.journal_bell.attach();
         let (mut sync, mut pulse) = (Recorder::new(), Pulse::default());
         while !self.shared.faults.stopped() {

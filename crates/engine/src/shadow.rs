@@ -11,6 +11,7 @@ use hoga_core::ids::Seq;
 use hoga_log::event_log::EventLog;
 use hoga_log::journal;
 use hoga_log::storage::Storage;
+use hoga_log::storage::{IoPriority, set_io_priority};
 
 use crate::Subscriber;
 use crate::config::EngineConfig;
@@ -186,6 +187,9 @@ impl SnapshotWriter {
         let busy = Arc::new(AtomicBool::new(false));
         let busy_here = busy.clone();
         let run = move || {
+            if let Err(error) = set_io_priority(IoPriority::Last) {
+                tracing::debug!(%error, "snapshots compete with the journal for the disk");
+            }
             while let Ok(encoded) = waiting.recv() {
                 if let Err(error) = write(&shared, &config, &storage, &dir, &*log, encoded) {
                     shared.stop(FaultKind::Snapshot, "snapshots", error.to_string());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use hoga_core::ids::Seq;
 use hoga_log::event_log::EventLog;
+use hoga_log::storage::{IoPriority, set_io_priority};
 
 use crate::Group;
 use crate::accounts::{AccountModel, Accounts};
@@ -26,7 +27,7 @@ pub struct StoresConfig {
     pub dir: PathBuf,
     /// The most messages in one transaction (4096).
     pub batch: usize,
-    /// How long messages may gather before a small batch is written, unless somebody waits for them (25 ms). Each transaction writes
+    /// How long messages may gather before a small batch is written, unless somebody waits for them (200 ms). Each transaction writes
     /// every page that it touched: ten times smaller ones write three times as much.
     pub linger: Duration,
     /// How often what is stored is synced to disk and told to the log (1 s).
@@ -43,7 +44,7 @@ impl StoresConfig {
         StoresConfig {
             dir: dir.into(),
             batch: 4096,
-            linger: Duration::from_millis(25),
+            linger: Duration::from_millis(200),
             sync_every: Duration::from_secs(1),
             readers: 4,
             nice: 5,
@@ -228,6 +229,9 @@ impl Stores {
             // On Linux this is of the calling thread alone. Where it is refused, the group only competes more.
             if let Err(error) = rustix::process::setpriority_process(None, nice) {
                 tracing::debug!(%error, "the group's thread keeps its priority");
+            }
+            if let Err(error) = set_io_priority(IoPriority::Last) {
+                tracing::debug!(%error, "the group's writes compete with the journal's");
             }
             consumer.run();
         };

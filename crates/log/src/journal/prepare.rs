@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::segment::file_name;
-use crate::storage::{Storage, StorageFile};
+use crate::storage::{IoPriority, Storage, StorageFile, set_io_priority};
 
 /// Zeros are written in pieces of this size, with a pause after each: a commit beside it waits little for the device, and
 /// 25 MB/s are still far more than commands come in.
@@ -66,7 +66,11 @@ impl<S: Storage> Preparer<S> {
             self.ready = Some(make(&storage, &dir, index, bytes, false, &stop));
             return;
         }
-        let work = move || make(&storage, &dir, index, bytes, prefill, &stop);
+        let work = move || {
+            // Where that is refused, the preparation only competes more with the journal's own syncs.
+            let _ = set_io_priority(IoPriority::Last);
+            make(&storage, &dir, index, bytes, prefill, &stop)
+        };
         match std::thread::Builder::new().name("journal-prepare".into()).spawn(work) {
             Ok(task) => self.task = Some(task),
             Err(error) => self.ready = Some(Err(error)),

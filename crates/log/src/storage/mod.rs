@@ -1,12 +1,14 @@
 //! The disk, behind a trait as small as the log needs, so that a test can crash it at every operation.
 
 mod disk;
+mod priority;
 mod sim;
 
 use std::io;
 use std::path::Path;
 
 pub use disk::{Disk, DiskFile};
+pub use priority::{IoPriority, set_io_priority};
 pub use sim::{SimFile, SimStorage};
 
 /// A file system.
