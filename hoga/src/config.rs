@@ -49,6 +49,9 @@ pub struct Engine {
     pub segment_mib: u64,
     /// Commands between two snapshots.
     pub snapshot_every: u64,
+    /// Whether the journal is kept from its first command on, for audits that replay all of it. Otherwise segments go that neither the kept
+    /// snapshots nor a read model need.
+    pub keep_journal: bool,
 }
 
 /// When an answer may leave.
@@ -111,6 +114,7 @@ impl Default for Engine {
             ring_reserve: 1_024,
             segment_mib: 64,
             snapshot_every: 2_000_000,
+            keep_journal: false,
         }
     }
 }

@@ -185,8 +185,9 @@ fn engine_config(config: &Config, stores: &Arc<Stores>) -> EngineConfig {
     engine.topic_retention_bytes = config.event_log.retention_mib << 20;
     // The journal is kept back to the last command that some group has not consumed. A group without lag needs nothing of it.
     let weak = Arc::downgrade(stores);
+    let keep = config.engine.keep_journal;
     engine.retain_floor = Some(Arc::new(move || {
-        let Some(stores) = weak.upgrade() else { return Seq(0) };
+        let Some(stores) = weak.upgrade().filter(|_| !keep) else { return Seq(0) };
         let behind = stores.positions().into_iter().filter(|p| p.lag > 0 || p.fault.is_some());
         behind.map(|p| p.applied).min().unwrap_or(Seq(u64::MAX))
     }));

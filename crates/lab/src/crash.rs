@@ -48,13 +48,18 @@ pub trait Offline {
 pub fn run(options: &Options, offline: &dyn Offline) -> Result<u64, BenchError> {
     let temporary = TempDir::new("crash")?;
     let data = options.keep.clone().unwrap_or_else(|| temporary.path().join("data"));
+    // The whole journal is replayed in each round, so all of it has to stay.
+    let config = temporary.path().join("crash.toml");
+    std::fs::write(&config, "[engine]\nkeep_journal = true\n")?;
+    let config = config.to_string_lossy().into_owned();
+    let flags = ["--no-market", "--config", &config];
     let mut random = options.seed | 1;
     let mut known: BTreeMap<String, Known> = BTreeMap::new();
     let mut setup: Option<(Vec<Account>, Vec<Symbol>)> = None;
     let mut next = 0;
     let mut checks = 0;
     for round in 1..=options.rounds {
-        let server = Server::start(&data, &["--no-market"])?;
+        let server = Server::start(&data, &flags)?;
         let admin = Admin::of(&data)?;
         if setup.is_none() {
             setup = Some((orders::accounts(&admin, 4)?, orders::symbols(&admin, 2)?));
@@ -64,7 +69,7 @@ pub fn run(options: &Options, offline: &dyn Offline) -> Result<u64, BenchError> 
         let life = Duration::from_millis(200 + (random >> 33) % 1_200);
         let acknowledged = load_and_kill(server, accounts, symbols, &mut next, life, &mut known)?;
 
-        let server = Server::start(&data, &["--no-market"])?;
+        let server = Server::start(&data, &flags)?;
         let admin = Admin::of(&data)?;
         let begun = Instant::now();
         checks += check_orders(&admin, accounts, symbols, &known)?;
