@@ -65,7 +65,7 @@ pub struct EngineConfig {
     pub snapshot_every: u64,
     /// Snapshots that are kept, at least 1. Default 2.
     pub snapshots_kept: usize,
-    /// Bytes a second at which a snapshot is written, so that the journal's syncs do not wait behind it; 0 for no limit. Default 64 MiB.
+    /// Bytes a second at which a snapshot is written, so that the journal's syncs do not wait behind it; 0 for no limit. Default 4 MiB.
     pub snapshot_rate: u64,
     /// Whether an orderly shutdown ends with a snapshot, for a quick next start. Default true.
     pub final_snapshot: bool,
@@ -93,7 +93,7 @@ impl EngineConfig {
             segment_bytes: 64 << 20,
             snapshot_every: 1_000_000,
             snapshots_kept: 2,
-            snapshot_rate: 64 << 20,
+            snapshot_rate: 4 << 20,
             final_snapshot: true,
             query_capacity: 4_096,
             partitions: Partitions::default(),

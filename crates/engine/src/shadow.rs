@@ -155,8 +155,16 @@ impl<S: Storage> Shadow<S> {
     fn snapshot(&mut self) {
         let start = self.shared.nanos();
         let room = self.shared.metrics.snapshot_bytes.load(Ordering::Relaxed) as usize;
-        let encoded =
-            snapshot::encode(&self.follower.exchange, &self.follower.publisher.counters(), room + room / 8);
+        // On a thread that yields to all others: the shadow stands still meanwhile anyway, and the market must not feel it.
+        let (exchange, counters) = (&self.follower.exchange, self.follower.publisher.counters());
+        let encode = || {
+            step_back();
+            snapshot::encode(exchange, &counters, room + room / 8)
+        };
+        let encoded = std::thread::scope(|scope| match scope.spawn(encode).join() {
+            Ok(encoded) => encoded,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
         self.shared.metrics.snapshot_pause.store(self.shared.nanos() - start, Ordering::Relaxed);
         self.snapshots.write(encoded);
     }
@@ -187,9 +195,7 @@ impl SnapshotWriter {
         let busy = Arc::new(AtomicBool::new(false));
         let busy_here = busy.clone();
         let run = move || {
-            if let Err(error) = set_io_priority(IoPriority::Last) {
-                tracing::debug!(%error, "snapshots compete with the journal for the disk");
-            }
+            step_back();
             while let Ok(encoded) = waiting.recv() {
                 if let Err(error) = write(&shared, &config, &storage, &dir, &*log, encoded) {
                     shared.stop(FaultKind::Snapshot, "snapshots", error.to_string());
@@ -236,6 +242,17 @@ impl Drop for SnapshotWriter {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// The calling thread's work can wait, for the disk and for the processor. Where that is refused, it only competes more.
+fn step_back() {
+    if let Err(error) = set_io_priority(IoPriority::Last) {
+        tracing::debug!(%error, "snapshots compete with the journal for the disk");
+    }
+    // On Linux this is of the calling thread alone.
+    if let Err(error) = rustix::process::setpriority_process(None, 19) {
+        tracing::debug!(%error, "snapshots compete with the market for the processor");
     }
 }
 

@@ -28,7 +28,7 @@ const SUFFIX: &str = ".snap";
 const TEMPORARY: &str = ".tmp";
 
 /// Bytes between two syncs while a snapshot is written: small, so that the journal's syncs never wait behind much.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 64 << 10;
 
 /// A snapshot in memory, ready to be written.
 pub(crate) struct Encoded {
@@ -243,16 +243,19 @@ impl<S: Storage> SnapshotDir<S> {
         for (index, chunk) in encoded.bytes.chunks(CHUNK).enumerate() {
             let offset = (index * CHUNK) as u64;
             file.write_at(offset, chunk).map_err(io("write", &temporary))?;
+            if hurry() {
+                continue;
+            }
             // Synced piece by piece: one large sync at the end would hold up the journal's.
             file.sync().map_err(io("sync", &temporary))?;
             let written = offset + chunk.len() as u64;
             if let Some(due) = written.saturating_mul(1_000_000).checked_div(rate).map(Duration::from_micros)
-                && !hurry()
                 && let Some(early) = due.checked_sub(start.elapsed())
             {
                 std::thread::sleep(early);
             }
         }
+        file.sync().map_err(io("sync", &temporary))?;
         self.storage.rename(&temporary, &path).map_err(io("rename", &temporary))?;
         self.storage.sync_dir(&self.dir).map_err(io("sync the folder", &self.dir))
     }
