@@ -59,6 +59,7 @@ pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
         milliseconds = begun.elapsed().as_millis() as u64,
         "started"
     );
+    let replaying = recording.is_some();
     let exit_with_flow = recording.as_ref().is_some_and(|r| r.exit);
     // Before `ready`, which promises that nothing that can fail at the start is left.
     let mut flow = match Flow::start(&config, &system, recording) {
@@ -69,6 +70,9 @@ pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
         }
     };
     print(format_args!("ready {url}"))?;
+    if config.market.enabled && !replaying {
+        welcome(&url, &config.data.dir);
+    }
     let fault = loop {
         if let Some(fault) = system.engine.wait_fault(Duration::from_millis(250)) {
             break Some(format!("[{}] {fault}", fault.kind.code()));
@@ -92,6 +96,17 @@ pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
         (None, Ok(()), Err(error)) => Err(End::Bad(error)),
         (None, Ok(()), Ok(())) => Ok(()),
     }
+}
+
+/// What somebody who has just started it wants to know next. On standard error: standard output is for programs.
+fn welcome(url: &str, data: &Path) {
+    let data = data.display();
+    eprintln!("  console and API    {url}");
+    eprintln!("  a key for a bot    hoga key new --data {data} --deposit BTC=10 --deposit USDT=1000000");
+    eprintln!(
+        "  recorded orders    hoga replay orders.csv.gz --data OTHER_FOLDER   (instead of this simulated market)"
+    );
+    eprintln!("  stop               Ctrl-C; the next start goes on where this one ended");
 }
 
 /// The running parts.
