@@ -329,6 +329,7 @@ impl Maintenance {
                 tracing::debug!(%error, "the event log's maintenance competes with the journal for the disk");
             }
             let (stopped, bell) = &*seen;
+            let mut held = false;
             loop {
                 let guard = stopped.lock().unwrap_or_else(|e| e.into_inner());
                 let (guard, _) =
@@ -337,8 +338,23 @@ impl Maintenance {
                     return;
                 }
                 drop(guard);
-                if let Err(error) = log.maintain() {
-                    tracing::error!(%error, "the event log's maintenance failed; old segments stay until it works again");
+                match log.maintain() {
+                    // Told when it begins and when it is over, not every ten seconds.
+                    Ok(done) if (done.held > 0) != held => {
+                        held = done.held > 0;
+                        if held {
+                            tracing::warn!(
+                                partitions = done.held,
+                                "the event log keeps more than its retention: a group has not consumed it yet"
+                            );
+                        } else {
+                            tracing::info!("the event log is within its retention again");
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::error!(%error, "the event log's maintenance failed; old segments stay until it works again");
+                    }
                 }
             }
         })?;
