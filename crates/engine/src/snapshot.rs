@@ -247,7 +247,7 @@ impl<S: Storage> SnapshotDir<S> {
                 continue;
             }
             // Synced piece by piece: one large sync at the end would hold up the journal's.
-            file.sync().map_err(io("sync", &temporary))?;
+            file.start_write_back(offset, chunk.len() as u64).map_err(io("write back", &temporary))?;
             let written = offset + chunk.len() as u64;
             if let Some(due) = written.saturating_mul(1_000_000).checked_div(rate).map(Duration::from_micros)
                 && let Some(early) = due.checked_sub(start.elapsed())

@@ -62,6 +62,9 @@ impl Durability {
     }
 }
 
+/// Bytes after which an unsynced journal asks for what it wrote to be written back.
+const WRITE_BACK: u64 = 1 << 20;
+
 /// How a journal is kept.
 #[derive(Clone, Debug)]
 pub struct JournalConfig {
@@ -378,7 +381,14 @@ impl<S: Storage> Journal<S> {
             });
         }
         self.sealed = self.synced >= self.appended;
-        self.active.offset = offset + length;
+        // What is not synced now is written back as it comes, so that the sync which makes it durable later is not one long flush that
+        // everybody else's syncs wait behind. Only a hint: what matters is the sync.
+        let end = offset + length;
+        if self.config.durability != Durability::Sync && offset / WRITE_BACK != end / WRITE_BACK {
+            let start = (offset / WRITE_BACK).saturating_sub(1) * WRITE_BACK;
+            self.active.file.start_write_back(start, end - start)?;
+        }
+        self.active.offset = end;
         self.chain = batch.link();
         self.written = self.appended;
         self.pending = 0;

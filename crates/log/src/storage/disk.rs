@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -119,6 +120,17 @@ impl StorageFile for DiskFile {
     fn sync(&self) -> io::Result<()> {
         // fdatasync: flushes the size too when it changed, but not the times.
         self.file.sync_data()
+    }
+
+    fn start_write_back(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (offset, len) = (offset as libc::off64_t, len as libc::off64_t);
+        // SAFETY: the call takes a descriptor that is open as long as `self`, and three integers.
+        match unsafe {
+            libc::sync_file_range(self.file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE)
+        } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {

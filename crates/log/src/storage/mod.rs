@@ -56,6 +56,11 @@ pub trait StorageFile: Send + Sync + 'static {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
     /// Makes the contents written before durable, and of the metadata what is needed to read them.
     fn sync(&self) -> io::Result<()>;
+    /// Starts to write a range to the disk, so that a later sync finds little to do. Promises nothing; a storage may do nothing.
+    fn start_write_back(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
     /// Makes the file at least `len` bytes long, with disk space behind them; new bytes read as zero. A full disk is
     /// found here and not at a later write.
     fn allocate(&self, len: u64) -> io::Result<()>;
