@@ -118,6 +118,35 @@ pub enum LogError {
         /// What was asked for.
         wanted: String,
     },
+    /// The servers behind the log do not answer now. Nothing is wrong with the data: what waits goes on when they are back.
+    #[error("{servers}: {doing}: {reason}. It is tried again; check that the servers run and can be reached")]
+    Unavailable {
+        /// Which servers.
+        servers: String,
+        /// What was tried, as a verb in its -ing form.
+        doing: &'static str,
+        /// Their answer, or that there was none.
+        reason: String,
+    },
+    /// The log was closed while the call waited.
+    #[error("the log was closed while {doing}. What was not confirmed may or may not be there")]
+    Closed {
+        /// What the call was doing.
+        doing: &'static str,
+    },
+    /// Somebody else writes where only one may.
+    #[error(
+        "topic {topic} partition {partition}: {reason}. Another process writes this topic: find out which one is the right \
+         one and stop the other; nothing more is written from here"
+    )]
+    Foreign {
+        /// Topic name.
+        topic: String,
+        /// Partition.
+        partition: u32,
+        /// What was found.
+        reason: String,
+    },
     /// A setting cannot work.
     #[error("{0}. Change the configuration")]
     Config(String),
@@ -137,6 +166,9 @@ impl LogError {
         "log-no-topic",
         "log-no-partition",
         "log-topic-differs",
+        "log-unavailable",
+        "log-closed",
+        "log-foreign-writer",
         "log-config",
     ];
 
@@ -154,12 +186,20 @@ impl LogError {
             LogError::NoTopic { .. } => "log-no-topic",
             LogError::NoPartition { .. } => "log-no-partition",
             LogError::SpecDiffers { .. } => "log-topic-differs",
+            LogError::Unavailable { .. } => "log-unavailable",
+            LogError::Closed { .. } => "log-closed",
+            LogError::Foreign { .. } => "log-foreign-writer",
             LogError::Config(_) => "log-config",
         }
     }
 }
 
 impl LogError {
+    /// Whether the same call may work a moment later, with nothing changed here.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, LogError::Unavailable { .. })
+    }
+
     /// Wraps a system error with what was tried on what.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError + use<> {
         let path = path.to_path_buf();

@@ -6,11 +6,13 @@
 //! - [`segment`]: the format of a segment file: batches of records with checksums, shared by journal and event log.
 //! - [`journal`]: one writer, group commit, recovery, readers that follow, and the functions behind
 //!   `hoga journal verify|dump|stats`.
-//! - [`event_log`]: topics, partitions and consumer groups; in memory or in segment files.
+//! - [`event_log`]: topics, partitions and offsets; in memory, in segment files, or on Apache Kafka.
+//! - [`consumer`]: what reads them: groups with members, order by key, commits, dead letters.
 //!
 //! **Architecture invariants:** nothing in this crate knows what a command or an event is (payloads are bytes). No
 //! failed write or sync is ever tried again. No length that was read from a file is believed before it was bounded.
 
+pub mod consumer;
 mod error;
 pub mod event_log;
 pub mod journal;

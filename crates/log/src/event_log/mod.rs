@@ -126,9 +126,11 @@ pub const MAX_MESSAGE: usize = crate::segment::MAX_RECORD - 64;
 /// - The messages of one partition have offsets from 0, growing, without holes when they are written. Retention removes
 ///   from the front; compaction leaves holes; neither changes an offset.
 /// - A message's partition is a pure function of its key and the number of partitions ([`partition_for`]).
-/// - One caller's appends keep their order within a partition. An append is visible to readers when it returns, and may be
-///   lost by a power cut until [`EventLog::sync`] returns; then what is lost is an end: no message before one that is
-///   found is missing. Whoever appends must be able to append again what the tail lacks.
+/// - One caller's appends keep their order within a partition. An append is visible to readers at the latest when the next
+///   [`EventLog::sync`] returns (on this machine: when it returns itself), and may be lost by a crash or a power cut until
+///   then; then what is lost is an end: no message before one that is found is missing. Whoever appends must be able to
+///   append again what the tail lacks. A log over the network takes messages into a bounded queue and lets `append` wait
+///   while that is full, so that the rate is not bound to a round trip.
 /// - A read returns only messages that were appended, in order of offset, each at most once.
 /// - A committed offset is the next one to read. It never goes down. A group is registered for a partition from its first
 ///   commit on (commit 0 to register before reading), and retention and compaction then wait for it: of what comes at or
@@ -147,7 +149,7 @@ pub trait EventLog: Send + Sync {
     ///
     /// # Errors
     /// [`LogError::NoTopic`], [`LogError::TooLarge`] (then nothing was appended), [`LogError::Io`],
-    /// [`LogError::Poisoned`].
+    /// [`LogError::Poisoned`], [`LogError::Foreign`], [`LogError::Closed`].
     fn append(&self, topic: &str, messages: &[Message<'_>]) -> Result<(), LogError>;
 
     /// The partition of a key.
