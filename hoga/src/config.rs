@@ -18,8 +18,12 @@ pub struct Config {
     pub api: ApiConfig,
     /// Matching and the journal.
     pub engine: Engine,
-    /// The embedded event log.
+    /// The event log: topics, and where they are.
     pub event_log: EventLog,
+    /// Apache Kafka, where something of the above is there.
+    pub kafka: Kafka,
+    /// The read models' database.
+    pub store: Store,
     /// The market that `hoga up` simulates.
     pub market: Market,
     /// Logging.
@@ -52,6 +56,25 @@ pub struct Engine {
     /// Whether the journal is kept from its first command on, for audits that replay all of it. Otherwise segments go that neither the kept
     /// snapshots nor a read model need.
     pub keep_journal: bool,
+    /// Where a command must be before its answer: `local` (this machine's disk, see `durability`) or `kafka` (a replicated topic, from
+    /// which a standby takes over).
+    pub journal: JournalPlace,
+    /// With `journal = "kafka"`: the number of the shard; its commands are in the topic `engine.commands.N`.
+    pub shard: u16,
+    /// With `journal = "kafka"`: the name of this node, different on each; empty takes the host's name and the process number.
+    pub node: String,
+    /// With `journal = "kafka"`: a standby takes over after the leader's silence of this many milliseconds.
+    pub lease_ms: u64,
+}
+
+/// Where a command must be before its answer leaves.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JournalPlace {
+    /// On this machine's disk.
+    Local,
+    /// On a replicated Kafka topic.
+    Kafka,
 }
 
 /// When an answer may leave.
@@ -70,12 +93,84 @@ pub enum Durability {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EventLog {
+    /// Where consumers read: `embedded` (segment files, in this process) or `kafka`. With Kafka the segment files are still written first:
+    /// they are what waits while Kafka is away.
+    pub backend: LogBackend,
     /// Partitions of each topic. Fixed once the topic exists.
     pub partitions: u32,
     /// What a topic with `cleanup = delete` keeps, in MiB, as far as every group has read it.
     pub retention_mib: u64,
     /// Size of a segment in MiB.
     pub segment_mib: u64,
+}
+
+/// Where consumers read.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogBackend {
+    /// Segment files in the data folder, one process.
+    Embedded,
+    /// Apache Kafka; groups may run in processes of their own.
+    Kafka,
+}
+
+/// `[kafka]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Kafka {
+    /// Brokers to begin with, `host:port,host:port`.
+    pub bootstrap: String,
+    /// Put before each topic's and group's name, so that several systems can share a cluster.
+    pub prefix: String,
+    /// Replicas of each topic. Fixed once the topic exists.
+    pub replication: u16,
+    /// Replicas that must have a message before it counts. Fixed once the topic exists.
+    pub min_insync: u16,
+    /// How long topics with `cleanup = delete` keep messages, in hours; 0 for ever. Fixed once the topic exists.
+    pub retention_hours: u32,
+    /// How long the producer lets messages gather, in milliseconds.
+    pub linger_ms: u64,
+    /// What the producer may hold that is not acknowledged, in MiB; then publishing waits.
+    pub queue_mib: u32,
+    /// `classic` (cooperative-sticky) or `consumer` (KIP-848; refused with a client library in which it does not work).
+    pub group_protocol: String,
+    /// A member that is silent for this many milliseconds loses its partitions.
+    pub session_ms: u64,
+    /// Milliseconds between two signs of life.
+    pub heartbeat_ms: u64,
+    /// Static membership: the name of this process in its groups, different on each; empty for none. A restart within the session's time
+    /// then moves no partitions.
+    pub instance: String,
+}
+
+/// `[store]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// `sqlite` (files in the data folder) or `postgres`.
+    pub backend: StoreBackend,
+    /// With `postgres`: `postgres://user@host:port/database`. A password may come from `HOGA__STORE__URL`.
+    pub url: String,
+    /// Most messages in one transaction.
+    pub batch: usize,
+    /// How long messages may gather before a small batch is written, in milliseconds.
+    pub linger_ms: u64,
+    /// Read connections of each group's tables.
+    pub readers: usize,
+    /// How long a connection may take to be made, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// How long a statement may take, in milliseconds.
+    pub statement_timeout_ms: u64,
+}
+
+/// The read models' database.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreBackend {
+    /// A file for each group, in the data folder.
+    Sqlite,
+    /// A schema for each group, in one PostgreSQL database.
+    Postgres,
 }
 
 /// `[market]`
@@ -115,13 +210,49 @@ impl Default for Engine {
             segment_mib: 64,
             snapshot_every: 2_000_000,
             keep_journal: false,
+            journal: JournalPlace::Local,
+            shard: 0,
+            node: String::new(),
+            lease_ms: 1_500,
         }
     }
 }
 
 impl Default for EventLog {
     fn default() -> EventLog {
-        EventLog { partitions: 1, retention_mib: 4_096, segment_mib: 64 }
+        EventLog { backend: LogBackend::Embedded, partitions: 1, retention_mib: 4_096, segment_mib: 64 }
+    }
+}
+
+impl Default for Kafka {
+    fn default() -> Kafka {
+        Kafka {
+            bootstrap: "127.0.0.1:9092".into(),
+            prefix: String::new(),
+            replication: 1,
+            min_insync: 1,
+            retention_hours: 0,
+            linger_ms: 5,
+            queue_mib: 64,
+            group_protocol: "classic".into(),
+            session_ms: 10_000,
+            heartbeat_ms: 3_000,
+            instance: String::new(),
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Store {
+        Store {
+            backend: StoreBackend::Sqlite,
+            url: "postgres://hoga@127.0.0.1:5432/hoga".into(),
+            batch: 4_096,
+            linger_ms: 200,
+            readers: 4,
+            connect_timeout_ms: 5_000,
+            statement_timeout_ms: 30_000,
+        }
     }
 }
 
@@ -223,6 +354,44 @@ impl Config {
                 format!("{} is not within 1 to 256", self.event_log.partitions),
             );
         }
+        let kafka = &self.kafka;
+        if kafka.replication == 0 || kafka.min_insync == 0 || kafka.min_insync > kafka.replication {
+            return fail("kafka.min_insync", "must be from 1 to kafka.replication".into());
+        }
+        if kafka.heartbeat_ms == 0 || kafka.heartbeat_ms * 3 > kafka.session_ms {
+            return fail(
+                "kafka.heartbeat_ms",
+                "must be above 0 and at most a third of kafka.session_ms".into(),
+            );
+        }
+        if !["classic", "consumer"].contains(&kafka.group_protocol.as_str()) {
+            let message = format!("{:?} is neither \"classic\" nor \"consumer\"", kafka.group_protocol);
+            return fail("kafka.group_protocol", message);
+        }
+        if kafka.bootstrap.trim().is_empty() || kafka.queue_mib == 0 {
+            return fail("kafka", "bootstrap must name a broker, queue_mib must be above 0".into());
+        }
+        if !(1..=100_000).contains(&self.store.batch) || !(1..=256).contains(&self.store.readers) {
+            return fail("store", "batch is from 1 to 100000, readers from 1 to 256".into());
+        }
+        if self.store.connect_timeout_ms == 0 || self.store.statement_timeout_ms == 0 {
+            return fail("store", "timeouts must be above 0".into());
+        }
+        if !(300..=60_000).contains(&self.engine.lease_ms) {
+            return fail("engine.lease_ms", format!("{} is not within 300 to 60000", self.engine.lease_ms));
+        }
+        if !cfg!(feature = "kafka")
+            && (self.event_log.backend == LogBackend::Kafka || self.engine.journal == JournalPlace::Kafka)
+        {
+            return fail(
+                "event_log.backend",
+                "this build is without Kafka: build it with default features".into(),
+            );
+        }
+        if !cfg!(feature = "postgres") && self.store.backend == StoreBackend::Postgres {
+            let message = "this build is without PostgreSQL: build it with default features";
+            return fail("store.backend", message.into());
+        }
         if self.market.rate > 100_000 {
             return fail("market.rate", format!("{} is over 100000", self.market.rate));
         }
@@ -304,6 +473,11 @@ mod tests {
             (("HOGA__ENGINE__DURABILITY", "maybe"), "engine.durability"),
             (("HOGA__API__LIMITS__RIN", "1"), "api.limits"),
             (("HOGA__EVENT_LOG__PARTITIONS", "0"), "partitions"),
+            (("HOGA__KAFKA__MIN_INSYNC", "2"), "kafka.min_insync"),
+            (("HOGA__KAFKA__HEARTBEAT_MS", "9000"), "kafka.heartbeat_ms"),
+            (("HOGA__KAFKA__GROUP_PROTOCOL", "eager"), "eager"),
+            (("HOGA__STORE__READERS", "0"), "store"),
+            (("HOGA__ENGINE__LEASE_MS", "1"), "engine.lease_ms"),
         ] {
             let error = load(&[pair]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
