@@ -3,8 +3,10 @@
 mod cli;
 mod config;
 mod journal;
+mod maintenance;
 mod market;
 mod offline;
+mod process;
 mod replay;
 mod up;
 

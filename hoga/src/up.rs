@@ -2,33 +2,27 @@
 //!
 //! Composition only: opens the parts in the order in which they need each other, says `ready`, and takes them down in the opposite order.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hoga_api::hub::{Hub, HubConfig, MarketHistory, MarketTrade, TRADES_KEPT};
 use hoga_api::{Server, ServerError, Services, SharedCatalog};
 use hoga_core::ids::{Seq, Timestamp};
 use hoga_engine::{Clock, Engine, EngineConfig, EngineError, EngineHandle, Partitions, SystemClock};
-use hoga_lab::admin::{RUN_FILE, RunFile};
 use hoga_log::LogError;
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog};
 use hoga_log::journal::Durability;
-use hoga_log::storage::{IoPriority, set_io_priority};
 use hoga_store::{Identity, StoreError, Stores};
 
 use crate::cli::Up;
 use crate::config::{Config, Durability as Wanted};
+use crate::maintenance::Maintenance;
 use crate::market;
+use crate::process::{RunGuard, Signals, lock, start_logging};
 use crate::replay::Recording;
 use crate::{End, print};
-
-/// How often the event log's old segments are looked at.
-const MAINTENANCE: Duration = Duration::from_secs(10);
 
 /// Runs the system until a signal or a fault ends it. With a recording, that is fed instead of the simulated market.
 pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
@@ -243,133 +237,6 @@ fn histories(stores: &Stores, hub: &Hub) -> Result<Vec<MarketHistory>, StoreErro
     Ok(histories)
 }
 
-/// One running system per data folder.
-fn lock(dir: &Path) -> Result<File, End> {
-    let fail = |what: String| End::Start(format!("[data-folder] data folder {}: {what}", dir.display()));
-    std::fs::create_dir_all(dir)
-        .map_err(|e| fail(format!("cannot be made: {e}. Choose another with --data")))?;
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(dir.join("lock"))
-        .map_err(|e| fail(format!("cannot be written: {e}. Check its permissions")))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        fail("another hoga runs on it. Stop that one, or choose another folder with --data".into())
-    })?;
-    Ok(file)
-}
-
-/// `run.json` with the address and the operator's token, there while the system runs.
-struct RunGuard(PathBuf);
-
-impl RunGuard {
-    fn write(dir: &Path, url: &str, token: &str) -> Result<RunGuard, End> {
-        let path = dir.join(RUN_FILE);
-        let run = RunFile { url: url.to_owned(), admin_token: token.to_owned(), pid: std::process::id() };
-        let fail = |e: &dyn std::fmt::Display| {
-            End::Start(format!("[run-file] cannot write {}: {e}", path.display()))
-        };
-        let text = serde_json::to_string(&run).map_err(|e| fail(&e))?;
-        // Readable by its owner only, from the first moment on: it holds the operator's token.
-        let temporary = dir.join("run.json.new");
-        let _ = std::fs::remove_file(&temporary); // left by a crash, or not there
-        let mut file = OpenOptions::new()
-            .create_new(true)
-            .write(true)
-            .mode(0o600)
-            .open(&temporary)
-            .map_err(|e| fail(&e))?;
-        std::io::Write::write_all(&mut file, text.as_bytes()).map_err(|e| fail(&e))?;
-        std::fs::rename(&temporary, &path).map_err(|e| fail(&e))?;
-        Ok(RunGuard(path))
-    }
-}
-
-impl Drop for RunGuard {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "the run file could not be removed");
-        }
-    }
-}
-
-/// SIGTERM and SIGINT.
-struct Signals(Arc<AtomicBool>);
-
-impl Signals {
-    fn listen() -> Result<Signals, End> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            // A second signal ends the process at once: an operator who insists is obeyed.
-            signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(&flag))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-                .map_err(|e| End::Start(format!("[signals] cannot listen for signals: {e}")))?;
-        }
-        Ok(Signals(flag))
-    }
-
-    fn raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Old segments of the event log go, and compacted topics are compacted, on a thread of their own.
-struct Maintenance {
-    stop: Arc<(std::sync::Mutex<bool>, std::sync::Condvar)>,
-    thread: JoinHandle<()>,
-}
-
-impl Maintenance {
-    fn start(log: Arc<dyn EventLog>) -> std::io::Result<Maintenance> {
-        let stop = Arc::new((std::sync::Mutex::new(false), std::sync::Condvar::new()));
-        let seen = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("log-maintenance".into()).spawn(move || {
-            if let Err(error) = set_io_priority(IoPriority::Last) {
-                tracing::debug!(%error, "the event log's maintenance competes with the journal for the disk");
-            }
-            let (stopped, bell) = &*seen;
-            let mut held = false;
-            loop {
-                let guard = stopped.lock().unwrap_or_else(|e| e.into_inner());
-                let (guard, _) =
-                    bell.wait_timeout_while(guard, MAINTENANCE, |s| !*s).unwrap_or_else(|e| e.into_inner());
-                if *guard {
-                    return;
-                }
-                drop(guard);
-                match log.maintain() {
-                    // Told when it begins and when it is over, not every ten seconds.
-                    Ok(done) if (done.held > 0) != held => {
-                        held = done.held > 0;
-                        if held {
-                            tracing::warn!(
-                                partitions = done.held,
-                                "the event log keeps more than its retention: a group has not consumed it yet"
-                            );
-                        } else {
-                            tracing::info!("the event log is within its retention again");
-                        }
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
-                        tracing::error!(%error, "the event log's maintenance failed; old segments stay until it works again");
-                    }
-                }
-            }
-        })?;
-        Ok(Maintenance { stop, thread })
-    }
-
-    fn stop(self) {
-        *self.stop.0.lock().unwrap_or_else(|e| e.into_inner()) = true;
-        self.stop.1.notify_all();
-        if self.thread.join().is_err() {
-            tracing::error!("the event log's maintenance panicked");
-        }
-    }
-}
-
 /// Whatever feeds orders from inside: the simulated market, a recording, or nothing.
 struct Flow(Option<market::Feeder>);
 
@@ -401,13 +268,4 @@ impl Flow {
     fn stop(self) -> Result<(), String> {
         self.0.map_or(Ok(()), market::Feeder::stop)
     }
-}
-
-fn start_logging(config: &Config) -> Result<(), End> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.telemetry.log)
-        .map_err(|e| End::Usage(format!("telemetry.log = \"{}\": {e}", config.telemetry.log)))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Set twice only by tests in one process; the first one stays.
-    let _ = if config.telemetry.json { builder.json().try_init() } else { builder.try_init() };
-    Ok(())
 }
