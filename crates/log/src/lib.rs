@@ -16,6 +16,8 @@ pub mod consumer;
 mod error;
 pub mod event_log;
 pub mod journal;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(all(test, feature = "model"))]
 mod model;
 pub mod ring;
