@@ -7,6 +7,7 @@
 //! - [`journal`]: one writer, group commit, recovery, readers that follow, and the functions behind
 //!   `hoga journal verify|dump|stats`.
 //! - [`event_log`]: topics, partitions and offsets; in memory, in segment files, or on Apache Kafka.
+//! - [`relay`]: carries a local event log to one over the network.
 //! - [`consumer`]: what reads them: groups with members, order by key, commits, dead letters.
 //!
 //! **Architecture invariants:** nothing in this crate knows what a command or an event is (payloads are bytes). No
@@ -20,6 +21,7 @@ pub mod journal;
 pub mod kafka;
 #[cfg(all(test, feature = "model"))]
 mod model;
+pub mod relay;
 pub mod ring;
 #[cfg(test)]
 mod ring_tests;
