@@ -8,6 +8,7 @@
 //!   `hoga journal verify|dump|stats`.
 //! - [`event_log`]: topics, partitions and offsets; in memory, in segment files, or on Apache Kafka.
 //! - [`relay`]: carries a local event log to one over the network.
+//! - [`lag`]: how far groups are behind, why, and when that will be over.
 //! - [`consumer`]: what reads them: groups with members, order by key, commits, dead letters.
 //!
 //! **Architecture invariants:** nothing in this crate knows what a command or an event is (payloads are bytes). No
@@ -19,6 +20,7 @@ pub mod event_log;
 pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod lag;
 #[cfg(all(test, feature = "model"))]
 mod model;
 pub mod relay;
