@@ -11,11 +11,34 @@ use crate::error::LogError;
 
 const LONG: Duration = Duration::from_secs(20);
 
+/// What an implementation promises beyond the common law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guarantees {
+    /// Cleaning up is done by [`EventLog::maintain`] and waits for registered groups. Kafka's brokers clean up when they see fit, and
+    /// do not know which groups there are.
+    pub cleanup_waits: bool,
+}
+
+impl Guarantees {
+    /// The whole law.
+    pub const FULL: Guarantees = Guarantees { cleanup_waits: true };
+    /// What Apache Kafka promises.
+    pub const KAFKA: Guarantees = Guarantees { cleanup_waits: false };
+}
+
 /// Runs the whole suite. `make` gives a new, empty log at each call.
 ///
 /// # Panics
 /// When the implementation breaks the law.
 pub fn run<L: EventLog + 'static>(make: impl Fn() -> L) {
+    run_with(Guarantees::FULL, make);
+}
+
+/// Runs the suite as far as the implementation promises. `make` gives a new, empty log at each call.
+///
+/// # Panics
+/// When the implementation breaks the law.
+pub fn run_with<L: EventLog + 'static>(guarantees: Guarantees, make: impl Fn() -> L) {
     topics_are_made_once(&make());
     partitions_follow_the_key(&make());
     reading_gives_back_what_was_appended(&make());
@@ -25,9 +48,110 @@ pub fn run<L: EventLog + 'static>(make: impl Fn() -> L) {
     limits_are_kept(&make());
     waiting_ends_when_something_comes(Arc::new(make()));
     writers_and_readers_run_together(Arc::new(make()));
-    retention_waits_for_groups(&make());
-    compaction_keeps_the_last_of_each_key(&make());
-    compaction_waits_for_groups(&make());
+    appends_keep_their_order(Arc::new(make()));
+    sync_makes_visible(&make());
+    if guarantees.cleanup_waits {
+        retention_waits_for_groups(&make());
+        compaction_keeps_the_last_of_each_key(&make());
+        compaction_waits_for_groups(&make());
+    }
+}
+
+/// What a publisher relies on after a start, with a log that finds again what another one wrote: `open` opens the same log each time,
+/// empty at first. The end is found, appending goes on behind it, and offsets and commits stay.
+///
+/// # Panics
+/// When the implementation breaks the law.
+pub fn reopening<L: EventLog>(open: impl Fn() -> L) {
+    const PARTITIONS: u32 = 3;
+    let spec = TopicSpec::delete("t", PARTITIONS, 1 << 30);
+    let mut counts = [0u64; PARTITIONS as usize];
+    for round in 0..3u64 {
+        let log = open();
+        log.create_topic(&spec).unwrap();
+        for (partition, count) in counts.iter().enumerate() {
+            let partition = partition as u32;
+            let tail = log.tail("t", partition).unwrap();
+            assert_eq!(tail.as_ref().map(|found| found.offset + 1).unwrap_or(0), *count);
+            if let Some(tail) = tail {
+                assert_eq!(tail.value, Some((count - 1).to_le_bytes().to_vec()), "the message's own number");
+            }
+            assert_eq!(log.end_offset("t", partition).unwrap(), *count);
+            let committed = (round > 0).then_some(round);
+            assert_eq!(log.committed("g", "t", partition).unwrap(), committed);
+        }
+        for key in 0..200u64 {
+            let key = key.to_le_bytes();
+            let count = &mut counts[log.partition_of("t", &key).unwrap() as usize];
+            log.append("t", &[message(&key, &count.to_le_bytes(), round as i64)]).unwrap();
+            *count += 1;
+        }
+        for partition in 0..PARTITIONS {
+            log.commit("g", "t", partition, round + 1).unwrap();
+        }
+        log.sync().unwrap();
+        for (partition, count) in counts.iter().enumerate() {
+            let found = read_all(&log, "t", partition as u32, 0);
+            let numbers = found
+                .iter()
+                .map(|found| u64::from_le_bytes(found.value.clone().unwrap().try_into().unwrap()));
+            assert!(numbers.eq(0..*count), "round {round}: none lost, doubled or moved");
+        }
+    }
+}
+
+/// Many small appends without waiting for any of them, from two threads to several partitions.
+fn appends_keep_their_order<L: EventLog + 'static>(log: Arc<L>) {
+    const PARTITIONS: u32 = 4;
+    const EACH: u64 = 4000;
+    log.create_topic(&TopicSpec::delete("t", PARTITIONS, 1 << 30)).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..2u64 {
+            let log = &log;
+            scope.spawn(move || {
+                for number in 0..EACH {
+                    let key = [writer as u8, (number % 64) as u8];
+                    log.append("t", &[message(&key, &number.to_le_bytes(), number as i64)]).unwrap();
+                }
+                log.sync().unwrap();
+            });
+        }
+    });
+    let mut last: BTreeMap<(u32, u8), u64> = BTreeMap::new();
+    let mut count = 0;
+    for partition in 0..PARTITIONS {
+        let found = read_all(&*log, "t", partition, 0);
+        assert!(found.iter().map(|found| found.offset).eq(0..found.len() as u64), "no holes");
+        count += found.len() as u64;
+        for found in found {
+            assert_eq!(partition_for(&found.key, PARTITIONS), partition);
+            let number = u64::from_le_bytes(found.value.unwrap().try_into().unwrap());
+            let before = last.insert((partition, found.key[0]), number);
+            assert!(before.is_none_or(|before| before < number), "a writer's order within a partition");
+        }
+    }
+    assert_eq!(count, 2 * EACH);
+}
+
+/// After a sync, every way of looking sees what was appended before it.
+fn sync_makes_visible(log: &dyn EventLog) {
+    log.create_topic(&TopicSpec::delete("t", 1, 1 << 30)).unwrap();
+    let mut out = Vec::new();
+    for number in 0..60u64 {
+        log.append("t", &[message(b"k", &number.to_le_bytes(), 7)]).unwrap();
+        log.sync().unwrap();
+        out.clear();
+        match number % 4 {
+            0 => assert_eq!(log.end_offset("t", 0).unwrap(), number + 1),
+            1 => assert_eq!(log.tail("t", 0).unwrap().unwrap().offset, number),
+            2 => {
+                assert_eq!(log.read("t", 0, number, 10, &mut out).unwrap(), number + 1);
+                assert_eq!(out[0].value, Some(number.to_le_bytes().to_vec()));
+            }
+            _ => assert!(log.wait_for("t", 0, number, Duration::ZERO).unwrap()),
+        }
+        assert_eq!(log.read("t", 0, number + 1, 10, &mut out).unwrap(), number + 1, "the end, at once");
+    }
 }
 
 fn message<'a>(key: &'a [u8], value: &'a [u8], time: i64) -> Message<'a> {
@@ -164,6 +288,7 @@ fn tails_are_found(log: &dyn EventLog) {
     for number in 0..40i64 {
         let text = number.to_string();
         log.append("t", &[message(b"k", b"x", 0), message(b"k", text.as_bytes(), number)]).unwrap();
+        log.sync().unwrap();
         let tail = log.tail("t", 0).unwrap().unwrap();
         assert_eq!(
             (tail.offset, tail.value, tail.time),
@@ -197,9 +322,11 @@ fn limits_are_kept(log: &dyn EventLog) {
     log.append("t", &[message(b"k", &large, 0)]).unwrap();
     let error = log.append("t", &[message(b"k", b"small", 0), message(b"kk", &large, 0)]).unwrap_err();
     assert!(matches!(error, LogError::TooLarge { .. }));
+    log.sync().unwrap();
     assert_eq!(log.end_offset("t", 0).unwrap(), 1, "nothing of a refused append is there");
     let many = vec![message(b"k", &large, 1); 9];
     log.append("t", &many).unwrap();
+    log.sync().unwrap();
     assert_eq!(read_all(log, "t", 0, 0).len(), 10);
     assert_eq!(log.tail("t", 0).unwrap().unwrap().value.unwrap(), large);
 }

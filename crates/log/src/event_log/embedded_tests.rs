@@ -44,6 +44,12 @@ fn embedded_conforms_when_few_keys_fit_into_memory_and_appends_are_synced() {
     conformance::run(|| EmbeddedLog::open_on(SimStorage::new(), "/log", config.clone()).unwrap());
 }
 
+#[test]
+fn an_embedded_log_goes_on_after_a_restart() {
+    let storage = SimStorage::new();
+    conformance::reopening(|| EmbeddedLog::open_on(storage.clone(), "/log", small()).unwrap());
+}
+
 fn message<'a>(key: &'a [u8], value: &'a [u8]) -> Message<'a> {
     Message { key, value: Some(value), time: hoga_core::ids::Timestamp(1) }
 }

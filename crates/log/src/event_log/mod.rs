@@ -277,7 +277,7 @@ pub fn partition_for(key: &[u8], partitions: u32) -> u32 {
     (hash % u64::from(partitions.max(1))) as u32
 }
 
-fn check_group(group: &str) -> Result<(), LogError> {
+pub(crate) fn check_group(group: &str) -> Result<(), LogError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     if (1..=100).contains(&group.len()) && group.bytes().all(allowed) {
         return Ok(());
@@ -287,7 +287,7 @@ fn check_group(group: &str) -> Result<(), LogError> {
     )))
 }
 
-fn check_messages(messages: &[Message<'_>]) -> Result<(), LogError> {
+pub(crate) fn check_messages(messages: &[Message<'_>]) -> Result<(), LogError> {
     for message in messages {
         let bytes = message.key.len() + message.value.map_or(0, <[u8]>::len);
         if bytes > MAX_MESSAGE {

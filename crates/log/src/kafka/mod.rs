@@ -1,5 +1,15 @@
 //! The event log on Apache Kafka. Why this client and how the log's law maps to Kafka: `docs/adr/0008-kafka-client.md`.
 
+mod admin;
 mod config;
+mod context;
+mod fault;
+mod groups;
+mod log;
+mod native;
+mod readers;
+mod stats;
 
 pub use config::KafkaConfig;
+pub use log::KafkaLog;
+pub use stats::KafkaStats;
