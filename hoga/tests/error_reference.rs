@@ -6,6 +6,7 @@ use std::path::Path;
 use hoga_api::ServerError;
 use hoga_engine::{EngineError, FaultKind};
 use hoga_log::LogError;
+use hoga_log::consumer::GroupFault;
 use hoga_store::StoreError;
 
 /// The codes in brackets in the messages of the binary and of the operator's client.
@@ -30,7 +31,9 @@ fn codes_in_sources(found: &mut BTreeSet<String>) {
 fn every_fault_code_is_documented_and_every_entry_is_a_code() {
     let mut codes: BTreeSet<String> = BTreeSet::new();
     codes_in_sources(&mut codes);
-    for list in [LogError::CODES, StoreError::CODES, EngineError::CODES, ServerError::CODES] {
+    for list in
+        [LogError::CODES, GroupFault::CODES, StoreError::CODES, EngineError::CODES, ServerError::CODES]
+    {
         codes.extend(list.iter().map(|c| (*c).to_owned()));
     }
     for kind in

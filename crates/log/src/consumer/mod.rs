@@ -9,12 +9,26 @@
 //! - what waits in memory is bounded: a partition whose window is full is paused;
 //! - a message that cannot be handled goes to the dead letters with its reason, place, attempts and bytes, and later ones go on.
 
+mod batches;
+#[cfg(test)]
+mod batches_tests;
+mod log_source;
+mod observe;
+mod signal;
+#[cfg(test)]
+mod testing;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::LogError;
 use crate::event_log::StoredMessage;
+
+pub use batches::{BatchOptions, run_batches};
+pub use log_source::LogSource;
+pub use observe::{GroupFault, GroupState, Observer, PlaceProgress};
+pub use signal::Signal;
 
 /// A partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,10 +77,11 @@ pub trait Source: Send {
     fn group(&self) -> &str;
 
     /// Waits up to `timeout` for messages and adds runs of at most `max_messages` together to `out`. Calls `change` for each change of
-    /// the assignment, before any message that follows it; a partition that is being revoked is taken away when `change` returns.
+    /// the assignment, before any message that follows it; a partition that is being revoked is taken away when `change` returns, and none
+    /// of its messages are in `out` then.
     ///
     /// # Errors
-    /// [`LogError::Unavailable`] while the servers cannot be reached, and what reading can meet.
+    /// [`LogError::Unavailable`] while the servers cannot be reached, and what reading can meet. What is in `out` all the same is valid.
     fn poll(
         &mut self,
         timeout: Duration,
@@ -161,7 +176,8 @@ pub trait BatchHandler: Send {
     /// See [`HandlerError`]. After an error everything of the call is offered again.
     fn handle(&mut self, offers: &mut [Offer]) -> Result<(), HandlerError>;
 
-    /// Positions that may be committed: what is before them would survive a power cut. With `now`, makes it so first.
+    /// Positions that may be committed: what is before them would survive a power cut. With `now`, makes it so first. Also called after
+    /// [`BatchHandler::handle`] failed: then what failed is not among it. Positions of partitions that are not owned are passed over.
     ///
     /// # Errors
     /// See [`HandlerError`].
