@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A finite number above zero.
-fn positive(text: &str) -> Result<f64, String> {
+pub fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(n) if n.is_finite() && n > 0.0 && n <= 1e9 => Ok(n),
         _ => Err("expected a number above 0 and up to 1e9".into()),
@@ -199,6 +199,33 @@ pub enum Durability {
     None,
 }
 
+/// Where the benched event log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogBackend {
+    /// Segment files.
+    Embedded,
+    /// Apache Kafka.
+    Kafka,
+}
+
+/// What an outage takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Away {
+    /// Apache Kafka.
+    Kafka,
+    /// PostgreSQL.
+    Postgres,
+}
+
+/// Where the benched read model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StoreBackend {
+    /// SQLite.
+    Sqlite,
+    /// PostgreSQL.
+    Postgres,
+}
+
 /// `hoga bench …`
 #[derive(Debug, Subcommand)]
 pub enum Bench {
@@ -244,6 +271,12 @@ pub enum Bench {
         /// Connections.
         #[arg(long, default_value_t = 16, value_parser = count)]
         connections: usize,
+        /// Consumers read from `embedded` or `kafka` (a broker is started for it).
+        #[arg(long, value_enum, default_value = "embedded")]
+        event_log: LogBackend,
+        /// Read models on `sqlite` or `postgres` (a server is started for it).
+        #[arg(long, value_enum, default_value = "sqlite")]
+        store: StoreBackend,
         /// Search the highest rate up to this one that holds p99 < 10 ms; one object a try.
         #[arg(long, value_name = "RATE", value_parser = positive)]
         highest: Option<f64>,
@@ -264,6 +297,47 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// Append to an event log and consume from it at once.
+    #[command(after_help = "Example: hoga bench log --backend kafka --partitions 4 --rate max --json")]
+    Log {
+        /// `embedded` or `kafka` (a broker is started for it, with Kafka's own perf tools beside).
+        #[arg(long, value_enum, default_value = "embedded")]
+        backend: LogBackend,
+        /// Bytes of a message.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(32..=900_000))]
+        size: u32,
+        /// Partitions of the topic.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        partitions: u32,
+        /// Messages a second, or `max`.
+        #[arg(long, default_value = "max", value_name = "max|R")]
+        rate: String,
+        /// Counted seconds.
+        #[arg(long, default_value_t = 10.0, value_parser = positive)]
+        seconds: f64,
+        /// One JSON object a condition.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Order latency while Kafka or PostgreSQL is away, beside the same load with it there, in alternating pairs.
+    #[command(after_help = "Example: hoga bench outage --what kafka --rate 5000 --json")]
+    Outage {
+        /// What is taken away.
+        #[arg(long, value_enum, default_value = "kafka")]
+        what: Away,
+        /// Requests a second.
+        #[arg(long, default_value_t = 5_000.0, value_parser = positive)]
+        rate: f64,
+        /// Counted seconds of each half of a pair.
+        #[arg(long, default_value_t = 15.0, value_parser = positive)]
+        seconds: f64,
+        /// Pairs.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+        pairs: u32,
+        /// One JSON object a condition.
+        #[arg(long)]
+        json: bool,
+    },
     /// The whole system with no load.
     #[command(after_help = "Example: hoga bench idle --seconds 20 --json")]
     Idle {
@@ -279,6 +353,16 @@ pub enum Bench {
 /// `hoga lab …`
 #[derive(Debug, Subcommand)]
 pub enum Lab {
+    /// Take Kafka, PostgreSQL, consumers and the exchange away under load, and look through every table afterwards.
+    #[command(after_help = "Example: hoga lab faults kafka-stop postgres-stop --outage 30\n\
+                            Without names: all of them. The servers are started for it; run it in a checkout.")]
+    Faults {
+        /// Which faults.
+        names: Vec<String>,
+        /// Seconds that a server is away.
+        #[arg(long, default_value_t = 30.0, value_parser = positive)]
+        outage: f64,
+    },
     /// Kill the real binary under load, start it again, and check that nothing acknowledged is missing.
     #[command(after_help = "Example: hoga lab crash --rounds 200 --seed 1")]
     Crash {

@@ -5,6 +5,7 @@ mod config;
 mod journal;
 mod maintenance;
 mod market;
+mod measure;
 mod offline;
 mod process;
 mod replay;
@@ -15,11 +16,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use hoga_lab::admin::{Admin, AdminError};
-use hoga_lab::load::Transport;
 use hoga_lab::orders::BenchError;
-use hoga_lab::report::Report;
 
-use cli::{Audit, Bench, Cli, Command, ConfigCommand, Key, Lab};
+use cli::{Audit, Cli, Command, ConfigCommand, Key};
 use config::{Config, ConfigError};
 
 #[global_allocator]
@@ -104,13 +103,8 @@ fn run(cli: Cli) -> Result<(), End> {
         Command::Audit(flags) => audit(&flags),
         Command::Journal(command) => journal::run(&command),
         Command::Config(command) => configuration(&command),
-        Command::Bench(bench) => measure(bench),
-        Command::Lab(Lab::Crash { rounds, seed, keep }) => {
-            hoga_lab::interrupt::clean_up_on_signals("the crash loop")?;
-            let options = hoga_lab::crash::Options { rounds, seed, keep };
-            let checks = hoga_lab::crash::run(&options, &offline::Stopped)?;
-            print(format_args!("crash: {checks} passed, 0 failed"))
-        }
+        Command::Bench(bench) => measure::bench(bench),
+        Command::Lab(lab) => measure::lab(lab),
     }
 }
 
@@ -176,57 +170,4 @@ fn configuration(command: &ConfigCommand) -> Result<(), End> {
         return print(format_args!("{}", text.trim_end()));
     }
     print(format_args!("the configuration is valid"))
-}
-
-fn measure(bench: Bench) -> Result<(), End> {
-    hoga_lab::interrupt::clean_up_on_signals("the bench")?;
-    let emit = |reports: Vec<Report>, json: bool| -> Result<(), End> {
-        for report in reports {
-            report.print(json)?;
-        }
-        Ok(())
-    };
-    match bench {
-        Bench::Match { workload, data, count, json } => {
-            emit(hoga_lab::matching::run(&workload, &data, count)?, json)
-        }
-        Bench::Orders {
-            transport,
-            rate,
-            seconds,
-            durability,
-            accounts,
-            symbols,
-            connections,
-            highest,
-            json,
-        } => {
-            let options = hoga_lab::orders::Options {
-                transport: match transport {
-                    cli::Transport::Ws => Transport::Ws,
-                    cli::Transport::Http => Transport::Http,
-                },
-                rate,
-                seconds,
-                durability: match durability {
-                    cli::Durability::Sync => "sync",
-                    cli::Durability::Write => "write",
-                    cli::Durability::None => "none",
-                }
-                .to_owned(),
-                accounts,
-                symbols,
-                connections,
-            };
-            let reports = match highest {
-                Some(to) => hoga_lab::orders::highest(&options, rate, to, 10_000.0)?,
-                None => vec![hoga_lab::orders::run(&options)?],
-            };
-            emit(reports, json)
-        }
-        Bench::Recover { commands, open_orders, json } => {
-            emit(vec![hoga_lab::recover::run(commands, open_orders)?], json)
-        }
-        Bench::Idle { seconds, json } => emit(vec![hoga_lab::idle::run(seconds)?], json),
-    }
 }

@@ -1,4 +1,4 @@
-//! `hoga up`: all roles in one process.
+//! The process with the exchange in it: `hoga up` (all roles) and `hoga run --role exchange …`.
 //!
 //! Composition only: opens the parts in the order in which they need each other, says `ready`, and takes them down in the opposite order.
 
@@ -24,19 +24,10 @@ use crate::process::{RunGuard, Signals, lock, start_logging};
 use crate::replay::Recording;
 use crate::{End, print};
 
-/// Runs the system until a signal or a fault ends it. With a recording, that is fed instead of the simulated market.
+/// Runs the exchange, and these consumer groups beside it, until a signal or a fault ends it. With a recording, that is fed instead of the
+/// simulated market.
 pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
-    let mut config = Config::load(flags.config.as_deref(), std::env::vars())?;
-    if let Some(dir) = &flags.data {
-        config.data.dir = dir.clone();
-    }
-    if let Some(port) = flags.port {
-        let host = config.api.listen.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host).to_owned();
-        config.api.listen = format!("{host}:{port}");
-    }
-    if flags.no_market {
-        config.market.enabled = false;
-    }
+    let mut config = configuration(flags)?;
     start_logging(&config)?;
     let begun = Instant::now();
     let signals = Signals::listen()?;
@@ -90,6 +81,22 @@ pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
         (None, Ok(()), Err(error)) => Err(End::Bad(error)),
         (None, Ok(()), Ok(())) => Ok(()),
     }
+}
+
+/// The configuration with the command line's flags in it.
+pub fn configuration(flags: &Up) -> Result<Config, End> {
+    let mut config = Config::load(flags.config.as_deref(), std::env::vars())?;
+    if let Some(dir) = &flags.data {
+        config.data.dir = dir.clone();
+    }
+    if let Some(port) = flags.port {
+        let host = config.api.listen.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host).to_owned();
+        config.api.listen = format!("{host}:{port}");
+    }
+    if flags.no_market {
+        config.market.enabled = false;
+    }
+    Ok(config)
 }
 
 /// What somebody who has just started it wants to know next. On standard error: standard output is for programs.

@@ -9,6 +9,7 @@ use crate::load::{self, LoadError, Outcome, Plan, Symbol, Transport};
 use crate::probe;
 use crate::process::{ProcessError, Server, TempDir, cpu_seconds};
 use crate::report::{Latency, Report, round1};
+use crate::services::Service;
 
 /// The flags of `bench orders`.
 #[derive(Clone, Debug)]
@@ -27,6 +28,10 @@ pub struct Options {
     pub symbols: usize,
     /// Connections.
     pub connections: usize,
+    /// Whether consumers read from Kafka (a broker is started for it) instead of the embedded log.
+    pub kafka: bool,
+    /// Whether the read models are on PostgreSQL (a server is started for it) instead of SQLite.
+    pub postgres: bool,
 }
 
 /// Why a bench could not be run.
@@ -62,9 +67,20 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
         options.seconds,
         WARMUP.as_secs()
     );
-    let variable = format!("[engine]\ndurability = \"{}\"\n", options.durability);
+    let kafka = options.kafka.then(|| Service::kafka(1)).transpose()?;
+    let postgres = options.postgres.then(Service::postgres).transpose()?;
+    let mut text = format!("[engine]\ndurability = \"{}\"\n", options.durability);
+    if let Some(kafka) = &kafka {
+        text.push_str(&format!(
+            "[event_log]\nbackend = \"kafka\"\n[kafka]\nbootstrap = \"{}\"\n",
+            kafka.address()
+        ));
+    }
+    if let Some(postgres) = &postgres {
+        text.push_str(&format!("[store]\nbackend = \"postgres\"\nurl = \"{}\"\n", postgres.address()));
+    }
     let config = data.path().join("bench.toml");
-    std::fs::write(&config, variable)?;
+    std::fs::write(&config, text)?;
     let config = config.to_string_lossy().into_owned();
     let folder = data.path().join("data");
     let server = Server::start(&folder, &["--no-market", "--config", &config])?;
@@ -105,6 +121,8 @@ fn report(options: &Options, plan: &Plan, outcome: &Outcome) -> Report {
             "transport": transport, "rate": options.rate, "seconds": options.seconds,
             "durability": options.durability, "accounts": plan.accounts.len(),
             "symbols": plan.symbols.len(), "connections": options.connections,
+            "event_log": if options.kafka { "kafka" } else { "embedded" },
+            "store": if options.postgres { "postgres" } else { "sqlite" },
             "mix": "of 10: 5 new resting, 4 cancels of older ones, 1 crossing IOC; HMAC-signed",
         }),
     );
@@ -212,7 +230,8 @@ fn drained(admin: &Admin) -> Result<(f64, f64), BenchError> {
         let most = |field: &str| groups.values().filter_map(|g| g[field].as_f64()).fold(0.0_f64, f64::max);
         let lag = most("lag_s");
         first.get_or_insert(lag);
-        let applied = status["engine"]["applied"] == status["engine"]["acked"];
+        let applied = status["engine"]["applied"] == status["engine"]["acked"]
+            && status["relay"]["lag_records"].as_u64().unwrap_or(0) == 0;
         if applied && most("lag_records") == 0.0 {
             return Ok((round1(first.unwrap_or(0.0)), round1(begun.elapsed().as_secs_f64())));
         }

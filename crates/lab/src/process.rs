@@ -106,15 +106,33 @@ impl Server {
 
     /// The same with a given binary.
     pub fn start_program(program: &Path, data: &Path, arguments: &[&str]) -> Result<Server, ProcessError> {
+        Server::spawn(program, &["up"], data, arguments)
+    }
+
+    /// Starts some roles of this very binary, as [`Server::start`] does all of them.
+    pub fn start_roles(roles: &[&str], data: &Path, arguments: &[&str]) -> Result<Server, ProcessError> {
+        let program = std::env::current_exe()
+            .map_err(|source| ProcessError::Start { program: "hoga".into(), source })?;
+        let mut command = vec!["run"];
+        roles.iter().for_each(|role| command.extend(["--role", role]));
+        Server::spawn(&program, &command, data, arguments)
+    }
+
+    fn spawn(
+        program: &Path,
+        command: &[&str],
+        data: &Path,
+        arguments: &[&str],
+    ) -> Result<Server, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.to_owned(), source };
         let begun = Instant::now();
-        let mut command = Command::new(program);
-        command.args(["up", "--port", "0", "--data"]).arg(data).args(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Command::new(program);
+        process.args(command).args(["--port", "0", "--data"]).arg(data).args(arguments);
+        process.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = {
             // Held over the start, so that an interruption meets the child or comes before it.
             let mut in_use = in_use();
-            let child = command.spawn().map_err(start_error)?;
+            let child = process.spawn().map_err(start_error)?;
             in_use.process(child.id());
             Child(child)
         };
