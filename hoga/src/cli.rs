@@ -52,6 +52,9 @@ pub enum Command {
     /// Prove that ledger = engine state = deposits − withdrawals, per asset, on the running system.
     #[command(after_help = "Example: hoga audit --data data --json")]
     Audit(Audit),
+    /// How far each consumer group is behind, why, and when it will have caught up, on the running system.
+    #[command(after_help = "Example: hoga lag --data data --watch")]
+    Lag(Lag),
     /// The journal of a stopped system: verify, dump, stats.
     #[command(subcommand, after_help = "Example: hoga journal verify --data data")]
     Journal(Journal),
@@ -123,6 +126,20 @@ pub struct Audit {
     /// The report as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `lag`.
+#[derive(Args, Debug)]
+pub struct Lag {
+    /// Data folder of the running system.
+    #[arg(long, default_value = "data", value_name = "DIR")]
+    pub data: PathBuf,
+    /// Everything as JSON: one object, or one a line with --watch.
+    #[arg(long)]
+    pub json: bool,
+    /// Again every second, until Ctrl-C.
+    #[arg(long)]
+    pub watch: bool,
 }
 
 /// `hoga journal …`

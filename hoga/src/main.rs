@@ -11,8 +11,9 @@ mod process;
 mod replay;
 mod up;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use hoga_lab::admin::{Admin, AdminError};
@@ -101,6 +102,7 @@ fn run(cli: Cli) -> Result<(), End> {
         Command::Replay(flags) => replay::run(&flags),
         Command::Key(Key::New { deposit, data }) => new_key(&deposit, &data),
         Command::Audit(flags) => audit(&flags),
+        Command::Lag(flags) => lag(&flags),
         Command::Journal(command) => journal::run(&command),
         Command::Config(command) => configuration(&command),
         Command::Bench(bench) => measure::bench(bench),
@@ -157,6 +159,29 @@ fn audit(flags: &Audit) -> Result<(), End> {
         "the audit is not clean: see the differences above and docs/reference/errors.md, audit-differs"
             .into(),
     ))
+}
+
+fn lag(flags: &cli::Lag) -> Result<(), End> {
+    let admin = Admin::of(&flags.data)?;
+    loop {
+        let text = if flags.json {
+            admin.get("/api/v1/admin/lag")?.to_string()
+        } else {
+            let table = admin.text("/api/v1/admin/lag?format=table")?;
+            // With --watch each table takes the place of the one before (ECMA-48: cursor home, erase below).
+            let clear = if flags.watch && std::io::stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
+            format!("{clear}{}", table.trim_end())
+        };
+        match writeln!(std::io::stdout().lock(), "{text}") {
+            // Nobody reads any more.
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            other => other?,
+        }
+        if !flags.watch {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 fn configuration(command: &ConfigCommand) -> Result<(), End> {

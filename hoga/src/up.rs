@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hoga_api::hub::{Hub, HubConfig, MarketHistory, MarketTrade, TRADES_KEPT};
-use hoga_api::{Server, ServerError, Services, SharedCatalog};
+use hoga_api::{Pipeline, Server, ServerError, Services, SharedCatalog, latency_of_stores, observe_stores};
 use hoga_core::ids::{Seq, Timestamp};
 use hoga_engine::{Clock, Engine, EngineConfig, EngineError, EngineHandle, Partitions, SystemClock};
 use hoga_log::LogError;
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog};
 use hoga_log::journal::Durability;
+use hoga_log::lag::{LagMonitor, LagOptions};
 use hoga_store::{Identity, StoreError, Stores};
 
 use crate::cli::Up;
@@ -118,6 +119,7 @@ pub struct System {
     server: Server,
     maintenance: Maintenance,
     tap: market::Tap,
+    _lag: LagMonitor,
     _lock: File,
 }
 
@@ -151,11 +153,24 @@ impl System {
                 End::Start(format!("[no-randomness] the operating system gives no random bytes: {e}"))
             })?;
         }
-        let services =
-            Services { engine: engine.handle(), stores: stores.clone(), identity, hub: hub.clone(), catalog };
+        let lag = LagMonitor::start(
+            vec![log.clone()],
+            observe_stores(&stores),
+            LagOptions::default(),
+            Duration::from_secs(1),
+        )
+        .map_err(coded(LogError::code))?;
+        let services = Services {
+            engine: engine.handle(),
+            stores: stores.clone(),
+            identity,
+            hub: hub.clone(),
+            catalog,
+            pipeline: Pipeline { latency: latency_of_stores(&stores), ..Pipeline::new(lag.watch()) },
+        };
         let server = Server::start(config.api.clone(), services).map_err(coded(ServerError::code))?;
         let maintenance = Maintenance::start(log).map_err(thread)?;
-        Ok(System { engine, stores, hub, server, maintenance, tap, _lock: lock })
+        Ok(System { engine, stores, hub, server, maintenance, tap, _lag: lag, _lock: lock })
     }
 
     /// The engine's handle, for whoever feeds it.

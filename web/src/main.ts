@@ -16,6 +16,7 @@ import { ladderPanel } from './panels/ladder.ts';
 import { marketHeader } from './panels/market-header.ts';
 import { marketList } from './panels/market-list.ts';
 import { orderForm, orderText } from './panels/order-form.ts';
+import { pipelineStatus } from './panels/pipeline-panel.ts';
 import { statusBar } from './panels/status-bar.ts';
 import { tapePanel } from './panels/tape.ts';
 import { Rest } from './rest.ts';
@@ -156,7 +157,7 @@ async function start(): Promise<void> {
     h('div', { class: 'column center' }, chartPanel(feed, account), accountPanel(feed, account, session, markets, actions)),
     h('div', { class: 'column right' }, form.element, tapePanel(feed)),
   );
-  document.body.prepend(header, main, statusBar(feed, account, session), viewTabs());
+  document.body.prepend(header, main, statusBar(feed, account, session, pipelineStatus(rest)), viewTabs());
   showView('chart');
 
   feed.marketChanged.on(() => localStorage.setItem(STORED_MARKET, feed.market.symbol));

@@ -3,6 +3,7 @@
 import type { DepthSnapshot } from './market/depth-book.ts';
 import type { KlineRow } from './market/candles.ts';
 import type { ExchangeInfo } from './market/market.ts';
+import type { Pipeline } from './pipeline/pipeline.ts';
 import type { AccountAnswer, FillRow, OrderRow } from './account/account-types.ts';
 
 /** The server said no: its code and text, or the HTTP status where it sent neither. */
@@ -53,6 +54,8 @@ export class Rest {
   tickers = () => this.get<TickerRow[]>('/api/v3/ticker/24hr');
   klines = (parameters: { symbol: string; interval: string; limit: number; endTime?: number }) =>
     this.get<KlineRow[]>('/api/v3/klines', parameters as Parameters);
+
+  pipeline = () => this.get<Pipeline>('/api/v1/pipeline');
 
   account = () => this.get<AccountAnswer>('/api/v3/account');
   openOrders = () => this.get<OrderRow[]>('/api/v3/openOrders');

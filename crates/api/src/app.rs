@@ -18,6 +18,7 @@ use crate::hub::Hub;
 use crate::limits::Limits;
 use crate::metrics::{Bound, Metrics};
 use crate::names;
+use crate::pipeline::Pipeline;
 use crate::server::ServerError;
 use crate::session::Sessions;
 use crate::ws;
@@ -47,6 +48,8 @@ pub struct Services {
     pub hub: Hub,
     /// Assets and markets; its subscriber must be among the engine's.
     pub catalog: SharedCatalog,
+    /// The way of events to their readers.
+    pub pipeline: Pipeline,
 }
 
 /// What all requests share.
@@ -125,6 +128,10 @@ impl App {
 
     pub fn hub(&self) -> &Hub {
         &self.services.hub
+    }
+
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.services.pipeline
     }
 
     pub fn limits(&self) -> &Limits {

@@ -114,7 +114,9 @@ routes! {
     AdminAudit GET "/api/v1/admin/audit" 1 Admin "Prove that ledger, engine and transfers agree" [""];
     AdminDigest GET "/api/v1/admin/digest" 1 Admin "Digest of the engine's state" [""];
     AdminStatus GET "/api/v1/admin/status" 1 Admin "Positions of the engine and lag of the read models" [""];
+    AdminLag GET "/api/v1/admin/lag" 1 Admin "Lag of all consumer groups: rates, trend, drain time, verdict; format=table for people" ["format"];
     AdminMarketState POST "/api/v1/admin/markets/state" 1 Admin "Open, halt or restrict a market (TRADING, HALT, BREAK)" ["symbol! state!"];
+    Pipeline GET "/api/v1/pipeline" 2 Public "Lag of all consumer groups with a verdict, and the relay to Kafka" [""];
     Metrics GET "/metrics" 1 Public "Metrics in Prometheus' text format" [""];
     OpenApi GET "/openapi.json" 1 Public "This document" [""];
 }

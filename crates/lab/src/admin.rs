@@ -115,6 +115,14 @@ impl Admin {
         finish(&url, request.call())
     }
 
+    /// A GET of a text with the operator's token.
+    pub fn text(&self, path: &str) -> Result<String, AdminError> {
+        let url = format!("{}{path}", self.run.url);
+        let request =
+            self.agent.get(&url).header("authorization", format!("Bearer {}", self.run.admin_token));
+        text(&url, request.call())
+    }
+
     /// A GET of a path that is signed already, with the API key it is signed for.
     pub fn get_signed(&self, path: &str, key: &str) -> Result<Value, AdminError> {
         let url = format!("{}{path}", self.run.url);

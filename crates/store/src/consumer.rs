@@ -9,6 +9,7 @@ use hoga_core::codec::decode_event;
 use hoga_core::event::EventRecord;
 use hoga_core::ids::{MarketId, Seq};
 use hoga_log::event_log::{Cleanup, EventLog, StoredMessage};
+use hoga_log::lag::Delays;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::Group;
@@ -77,6 +78,7 @@ pub(crate) struct Consumer<M: Model> {
     applied: Seq,
     letters: Vec<DeadLetter>,
     messages: Vec<StoredMessage>,
+    delays: Delays,
     /// Offsets that the log was told.
     told: Vec<u64>,
     /// Whether the log was seen to be the one that the place is of.
@@ -122,6 +124,7 @@ impl<M: Model> Consumer<M> {
             places,
             letters: Vec::new(),
             messages: Vec::new(),
+            delays: Delays::default(),
             synced: Instant::now(),
             waits: 0,
             stuck: None,
@@ -261,6 +264,7 @@ impl<M: Model> Consumer<M> {
         }
         place.next_offset = message.offset + 1;
         self.places[at] = place;
+        self.delays.note(message.time);
         Ok(true)
     }
 
@@ -272,6 +276,7 @@ impl<M: Model> Consumer<M> {
         }
         let committed = self.write()?.commit();
         committed.doing(&self.path, "committing a batch")?;
+        self.delays.committed(self.progress.latency());
         let letters = self.letters.len() as u64;
         for letter in self.letters.drain(..) {
             tracing::warn!(

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hoga_core::ids::{Seq, Timestamp};
+use hoga_log::lag::Latency;
 
 use crate::Group;
 use crate::database::lock;
@@ -85,6 +86,8 @@ pub(crate) struct Progress {
     moved: Condvar,
     /// Somebody waits for the group, or it is to stop.
     hurry: Condvar,
+    /// From a command's time to its result.
+    latency: Latency,
 }
 
 fn consumed(places: &[Place]) -> u64 {
@@ -149,6 +152,10 @@ impl Progress {
 
     pub(crate) fn running(&self) -> bool {
         lock(&self.state).running
+    }
+
+    pub(crate) fn latency(&self) -> &Latency {
+        &self.latency
     }
 
     pub(crate) fn applied(&self) -> Seq {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use hoga_core::ids::Seq;
 use hoga_log::event_log::EventLog;
+use hoga_log::lag::LatencyReport;
 use hoga_log::storage::{IoPriority, set_io_priority};
 
 use crate::Group;
@@ -140,6 +141,11 @@ impl Stores {
         // Without its topic there is nothing to be behind of.
         let ends = self.ends(group).unwrap_or_default();
         self.progress_of(group).position(group, &ends)
+    }
+
+    /// How long it took in the last minute from a command's time until its result could be read, of each message of the group.
+    pub fn latency(&self, group: Group) -> LatencyReport {
+        self.progress_of(group).latency().report()
     }
 
     /// The last command of which everything in the group's topic can be read; cheaper than [`Stores::position`].

@@ -11,7 +11,7 @@ import { toast } from '../shell/toasts.ts';
 import { words } from '../shell/words.ts';
 
 /** A modal dialog with a title and a way out; it removes itself when it closes. */
-function openDialog(title: string, ...content: (Node | string)[]): HTMLDialogElement {
+export function openDialog(title: string, ...content: (Node | string)[]): HTMLDialogElement {
   const close = h('button', { type: 'button', class: 'icon-button', 'aria-label': words.close }, icon(ICONS.close));
   const dialog = h(
     'dialog',

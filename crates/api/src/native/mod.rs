@@ -39,6 +39,8 @@ pub(crate) async fn run(call: &Call<'_>) -> Result<Reply, ApiError> {
         Route::AdminAudit => admin::audit(call).await,
         Route::AdminDigest => admin::digest(call).await,
         Route::AdminStatus => Ok(status::status(call)),
+        Route::AdminLag => status::lag(call),
+        Route::Pipeline => Ok(status::pipeline(call)),
         Route::AdminMarketState => admin::market_state(call).await,
         _ => Err(ApiError::new(-1020, "This operation is not supported.")),
     }

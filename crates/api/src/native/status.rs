@@ -7,6 +7,7 @@ use hoga_engine::Space;
 use serde_json::{Map, Value, json};
 
 use crate::dispatch::Call;
+use crate::error::ApiError;
 use crate::http::Reply;
 use crate::routes;
 
@@ -69,6 +70,20 @@ pub(super) fn status(call: &Call<'_>) -> Reply {
     }))
 }
 
+/// `GET /api/v1/pipeline`.
+pub(super) fn pipeline(call: &Call<'_>) -> Reply {
+    super::json(&call.peer.app.pipeline().json())
+}
+
+/// `GET /api/v1/admin/lag`: the same, or the table of `hoga lag`.
+pub(super) fn lag(call: &Call<'_>) -> Result<Reply, ApiError> {
+    match call.params.optional("format")? {
+        None | Some("json") => Ok(pipeline(call)),
+        Some("table") => Ok(Reply::text("text/plain; charset=utf-8", call.peer.app.pipeline().table())),
+        Some(_) => Err(ApiError::not_valid("format")),
+    }
+}
+
 /// `GET /openapi.json`.
 pub(super) fn open_api() -> Reply {
     Reply::text("application/json", routes::open_api(env!("CARGO_PKG_VERSION")))
@@ -88,6 +103,7 @@ pub(super) fn metrics(call: &Call<'_>) -> Reply {
     let mut out = String::with_capacity(8192);
     engine(&mut out, call);
     groups(&mut out, call);
+    call.peer.app.pipeline().metrics(&mut out);
     let c = app.connections();
     let n = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed) as f64;
     let plain = |value: f64| vec![(String::new(), value)];
@@ -224,31 +240,6 @@ fn groups(out: &mut String, call: &Call<'_>) {
             "gauge",
             "Whether the group runs.",
             of(&|g| f64::from(u8::from(g.running))),
-        ),
-        ("hoga_consumer_lag_records", "gauge", "Messages not yet consumed.", of(&|g| g.lag as f64)),
-        (
-            "hoga_consumer_lag_seconds",
-            "gauge",
-            "Age of the oldest message not yet consumed.",
-            of(&|g| g.lag_time.as_secs_f64()),
-        ),
-        (
-            "hoga_consumer_produced_per_second",
-            "gauge",
-            "Messages appended a second.",
-            of(&|g| g.produced_per_second),
-        ),
-        (
-            "hoga_consumer_consumed_per_second",
-            "gauge",
-            "Messages consumed a second.",
-            of(&|g| g.consumed_per_second),
-        ),
-        (
-            "hoga_consumer_drain_seconds",
-            "gauge",
-            "Time until the lag is gone at these rates; inf while it grows.",
-            of(&|g| g.drain.map_or(f64::INFINITY, |d| d.as_secs_f64())),
         ),
         ("hoga_consumer_messages_total", "counter", "Messages consumed.", of(&|g| g.messages as f64)),
         (

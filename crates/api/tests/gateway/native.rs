@@ -146,7 +146,7 @@ fn keys_are_made_listed_and_revoked() {
 fn the_operator_alone_sees_the_inside() {
     let world = World::start();
     let trader = world.trader();
-    for path in ["/api/v1/admin/audit", "/api/v1/admin/digest", "/api/v1/admin/status"] {
+    for path in ["/api/v1/admin/audit", "/api/v1/admin/digest", "/api/v1/admin/status", "/api/v1/admin/lag"] {
         assert_eq!(world.get(path).error().0, 401, "{path}");
         assert_eq!(world.signed(&trader, "GET", path, "").error().0, 401, "{path}");
         let wrong = format!("Authorization: Bearer {}x\r\n", crate::support::OPERATOR);
@@ -166,16 +166,31 @@ fn the_operator_alone_sees_the_inside() {
     }
     assert_eq!(world.get("/api/v1/health").json()["status"], "ok");
     assert_eq!(world.get("/api/v1/ready").json()["ready"], true);
+    world.look_at_lag();
     let metrics = world.get("/metrics").text;
     for name in [
         "hoga_engine_position{stage=\"acked\"}",
-        "hoga_consumer_lag_records{group=\"market-data-service\"} ",
+        "hoga_consumer_running{group=\"market-data-service\"} 1",
+        "hoga_consumer_lag_records{group=\"market-data-service\",topic=\"trade.completed\",partition=\"0\"} ",
+        "hoga_consumer_drain_seconds{group=\"account-service\",topic=\"order.lifecycle\",partition=\"0\"} ",
+        "hoga_consumer_latency_seconds{group=\"account-service\",quantile=\"0.99\"} ",
+        "hoga_consumer_lag_verdict{group=\"market-data-service\",topic=\"trade.completed\",verdict=\"keeping_up\"} 1",
         "hoga_http_requests_total{method=\"GET\",path=\"/api/v1/health\",status=\"2xx\"} 1",
         "hoga_engine_delay_seconds{stage=\"ack\",quantile=\"0.99\"}",
         "hoga_connections_open",
     ] {
         assert!(metrics.contains(name), "{name} in\n{metrics}");
     }
+    let lag = world.get("/api/v1/pipeline").json();
+    let groups = lag["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 3, "{lag}");
+    assert!(groups.iter().all(|group| group["verdict_text"] == "keeping up"), "{lag}");
+    let table = world.operator("GET", "/api/v1/admin/lag?format=table", "");
+    assert!(table.text.starts_with("GROUP") && table.text.contains("account-service"), "{}", table.text);
+    assert_eq!(world.operator("GET", "/api/v1/admin/lag?format=xml", "").error().1, -1130);
+    let families: Vec<&str> = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let distinct: std::collections::BTreeSet<_> = families.iter().collect();
+    assert_eq!(families.len(), distinct.len(), "a family is written once");
     assert_eq!(world.get("/openapi.json").json()["openapi"], "3.1.0");
     let page = world.get("/");
     assert!(page.header("content-security-policy").is_some() && page.text.contains("<html"), "{page:?}");

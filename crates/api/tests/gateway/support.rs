@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
 use hoga_api::hub::{Hub, HubConfig};
-use hoga_api::{ApiConfig, Server, Services, SharedCatalog};
+use hoga_api::{ApiConfig, Pipeline, Server, Services, SharedCatalog, latency_of_stores, observe_stores};
 use hoga_core::command::Body;
 use hoga_core::ids::{AssetId, MarketId, Timestamp};
 use hoga_core::instrument::{Instrument, Name, TradingState};
@@ -17,6 +17,7 @@ use hoga_core::money::{Amount, Price, Qty};
 use hoga_engine::{Engine, EngineConfig, ReplyTo};
 use hoga_log::event_log::{EventLog, MemoryLog};
 use hoga_log::journal::Durability;
+use hoga_log::lag::{LagMonitor, LagOptions};
 use hoga_store::{Identity, Stores};
 use serde_json::Value;
 use sha2::Sha256;
@@ -30,6 +31,7 @@ pub struct World {
     engine: Option<Engine>,
     stores: Arc<Stores>,
     hub: Hub,
+    lag: LagMonitor,
     dir: PathBuf,
     pub address: SocketAddr,
 }
@@ -132,8 +134,11 @@ impl World {
         config.segment_bytes = 1 << 20;
         config.final_snapshot = false;
         let engine = Engine::start(config, log.clone(), vec![catalog.subscriber(), Box::new(feed)]).unwrap();
-        let stores = Arc::new(Stores::open(&dir.join("stores"), log).unwrap());
+        let stores = Arc::new(Stores::open(&dir.join("stores"), log.clone()).unwrap());
         stores.start().unwrap();
+        let observe = observe_stores(&stores);
+        let lag =
+            LagMonitor::start(vec![log], observe, LagOptions::default(), Duration::from_millis(20)).unwrap();
         let identity = Identity::open(&dir.join("identity.db")).unwrap();
         let handle = engine.handle();
         for (id, name) in ["BTC", "ETH", "USDT"].into_iter().enumerate() {
@@ -154,10 +159,11 @@ impl World {
             identity,
             hub: hub.clone(),
             catalog: catalog.clone(),
+            pipeline: Pipeline { latency: latency_of_stores(&stores), ..Pipeline::new(lag.watch()) },
         };
         let server = Server::start(config, services).unwrap();
         let address = server.local_addr();
-        let world = World { server: Some(server), engine: Some(engine), stores, hub, dir, address };
+        let world = World { server: Some(server), engine: Some(engine), stores, hub, lag, dir, address };
         world.until("the markets are known", || {
             catalog.current().instruments().len() == 2 && world.hub.instruments().len() == 2
         });
@@ -171,6 +177,11 @@ impl World {
             assert!(begun.elapsed() < Duration::from_secs(10), "waited 10 s until {what}");
             std::thread::yield_now();
         }
+    }
+
+    /// Waits until the lag of all groups was looked at after this call.
+    pub fn look_at_lag(&self) {
+        assert!(self.lag.watch().wait_round(Duration::from_secs(10)));
     }
 
     pub fn server(&self) -> &Server {

@@ -20,7 +20,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use board::{GroupLag, LagBoard, PartitionLag, Place, render};
-pub use latency::{Latency, LatencyReport};
+pub use latency::{Delays, Latency, LatencyReport};
 pub use monitor::{LagMonitor, LagWatch, Observe, Observed};
 
 /// A lag that is not seen to shrink and would take longer than this to drain is not called draining.

@@ -45,6 +45,20 @@ impl Remote {
     pub fn open_ended(log: Arc<dyn EventLog>) -> Remote {
         Remote { log, close: Box::new(|_| {}) }
     }
+
+    /// A log on Apache Kafka.
+    #[cfg(feature = "kafka")]
+    pub fn kafka(log: crate::kafka::KafkaLog) -> Remote {
+        let log = Arc::new(log);
+        let closed = log.clone();
+        Remote {
+            log,
+            close: Box::new(move |timeout| {
+                // What it had no time for goes on in the background.
+                closed.close(timeout);
+            }),
+        }
+    }
 }
 
 /// Opens the log on the other side; called again after a fault of the one before.
