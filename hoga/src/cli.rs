@@ -55,6 +55,9 @@ pub enum Command {
     /// How far each consumer group is behind, why, and when it will have caught up, on the running system.
     #[command(after_help = "Example: hoga lag --data data --watch")]
     Lag(Lag),
+    /// Consumer groups in the event log of a stopped system.
+    #[command(subcommand, after_help = "Example: hoga group forget relay --data data")]
+    Group(Group),
     /// The journal of a stopped system: verify, dump, stats.
     #[command(subcommand, after_help = "Example: hoga journal verify --data data")]
     Journal(Journal),
@@ -140,6 +143,21 @@ pub struct Lag {
     /// Again every second, until Ctrl-C.
     #[arg(long)]
     pub watch: bool,
+}
+
+/// `hoga group …`
+#[derive(Debug, Subcommand)]
+pub enum Group {
+    /// Forget where a group is: retention no longer waits for it, and it begins again where it finds itself. Of the relay: topics on Kafka
+    /// that are empty are filled from the local log.
+    #[command(after_help = "Example: hoga group forget relay --data data")]
+    Forget {
+        /// Its name, as `hoga lag` shows it.
+        group: String,
+        /// Data folder of the stopped system.
+        #[arg(long, default_value = "data", value_name = "DIR")]
+        data: PathBuf,
+    },
 }
 
 /// `hoga journal …`

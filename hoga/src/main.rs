@@ -103,6 +103,7 @@ fn run(cli: Cli) -> Result<(), End> {
         Command::Key(Key::New { deposit, data }) => new_key(&deposit, &data),
         Command::Audit(flags) => audit(&flags),
         Command::Lag(flags) => lag(&flags),
+        Command::Group(cli::Group::Forget { group, data }) => offline::forget_group(&group, &data),
         Command::Journal(command) => journal::run(&command),
         Command::Config(command) => configuration(&command),
         Command::Bench(bench) => measure::bench(bench),

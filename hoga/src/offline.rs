@@ -7,9 +7,40 @@ use hoga_core::codec;
 use hoga_core::exchange::Exchange;
 use hoga_core::ids::Seq;
 use hoga_lab::crash::Offline;
+use hoga_log::LogError;
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog};
 use hoga_log::journal::JournalReader;
 use hoga_log::storage::Disk;
+
+use crate::process::lock;
+use crate::{End, print};
+
+/// `hoga group forget`.
+pub fn forget_group(group: &str, data: &Path) -> Result<(), End> {
+    if !data.join("log").is_dir() {
+        return Err(End::Usage(format!(
+            "{}: no event log there; name the data folder with --data",
+            data.display()
+        )));
+    }
+    let _lock = lock(data)?;
+    let coded = |error: LogError| End::Bad(format!("[{}] {error}", error.code()));
+    let log = EmbeddedLog::open(data.join("log"), EmbeddedConfig::default()).map_err(coded)?;
+    let mut topics = Vec::new();
+    for topic in log.topics() {
+        if log.forget_group(group, &topic.name).map_err(coded)? {
+            topics.push(topic.name);
+        }
+    }
+    log.sync().map_err(coded)?;
+    if topics.is_empty() {
+        return Err(End::Bad(format!(
+            "group {group} is not registered in the event log of {}",
+            data.display()
+        )));
+    }
+    print(format_args!("group {group} is forgotten on {}", topics.join(", ")))
+}
 
 /// A stopped system.
 pub struct Stopped;

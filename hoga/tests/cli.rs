@@ -66,6 +66,8 @@ fn every_command_has_help_with_an_example() {
         "config",
         "config check",
         "config show",
+        "group",
+        "group forget",
         "journal",
         "journal dump",
         "journal stats",
@@ -74,6 +76,7 @@ fn every_command_has_help_with_an_example() {
         "key new",
         "lab",
         "lab crash",
+        "lag",
         "replay",
         "up",
     ];
@@ -226,8 +229,21 @@ fn up_serves_keys_and_audits_with_empty_books() {
     assert!(words.contains("audit at command ") && words.contains("clean: ledger"), "{words}");
     assert!(!words.contains("null"), "{words}");
 
+    wait_for("the groups are looked at", Duration::from_secs(20), || {
+        hoga(&["lag", "--data", data, "--json"]).expect(0).json()["groups"]
+            .as_array()
+            .is_some_and(|g| g.len() == 3)
+    });
+    let table = hoga(&["lag", "--data", data]).expect(0).out;
+    assert!(table.starts_with("GROUP") && table.contains("account-service"), "{table}");
+    let table = hoga(&["group", "forget", "account-service", "--data", data]).expect(4);
+    table.says("[data-folder]");
+
     up.stop();
     assert!(!run.exists(), "run.json is removed at the end");
+    let forgotten = hoga(&["group", "forget", "account-service", "--data", data]).expect(0).out;
+    assert_eq!(forgotten, "group account-service is forgotten on order.lifecycle\n");
+    hoga(&["group", "forget", "account-service", "--data", data]).expect(1).says("not registered");
 }
 
 /// A folder with these commands in its journal, and nothing else.

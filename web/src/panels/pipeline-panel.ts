@@ -93,8 +93,10 @@ function card(): { element: HTMLElement; draw: (group: GroupLag) => void } {
     note,
   );
   element.insertBefore(chart, note);
-  const time = (seconds: number | null): string => (seconds === null ? words.never : duration(seconds));
   const draw = (group: GroupLag): void => {
+    // What is kept up with is gone with the next commit; two rates that are about the same say nothing then.
+    const kept = group.verdict === 'keeping_up' && group.lag_records > 0;
+    const time = (seconds: number | null): string => (kept ? '–' : seconds === null ? words.never : duration(seconds));
     setText(name, group.group);
     setText(topic, group.topic);
     setClass(dot, `dot ${tone(group.verdict)}`);

@@ -228,7 +228,11 @@ pub fn render(groups: &[GroupLag], latency: &dyn Fn(&str) -> Option<super::Laten
         "VERDICT",
     ];
     let mut rows: Vec<[String; 12]> = vec![head.map(str::to_owned)];
-    let never = |time: Option<Duration>| time.map_or_else(|| "never".into(), text);
+    // What is kept up with is gone with the next commit; two rates that are about the same say nothing then.
+    let never = |report: &LagReport, time: Option<Duration>| match report.verdict {
+        Verdict::KeepingUp if report.records > 0 => "-".into(),
+        _ => time.map_or_else(|| "never".into(), text),
+    };
     for group in groups {
         let cells = |name: String, topic: String, report: &LagReport, ends: Option<super::LatencyReport>| {
             let mut verdict = report.verdict.to_string();
@@ -248,8 +252,8 @@ pub fn render(groups: &[GroupLag], latency: &dyn Fn(&str) -> Option<super::Laten
                 rate(report.production),
                 rate(report.consumption),
                 report.trend.as_str().into(),
-                never(report.drain),
-                never(report.drain_alone),
+                never(report, report.drain),
+                never(report, report.drain_alone),
                 quantile(|ends| ends.p50),
                 quantile(|ends| ends.p99),
                 verdict,

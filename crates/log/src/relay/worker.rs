@@ -296,7 +296,7 @@ impl Worker {
             if lane.committed > 0 {
                 return Err(lane.foreign(format!(
                     "it is empty, but {} messages were acknowledged there before: the topic was made anew, or it is another \
-                     cluster (if that is meant, forget the group {RELAY_GROUP} in the local log)",
+                     cluster (if that is meant, `hoga group forget {RELAY_GROUP}`)",
                     lane.committed
                 )));
             }
