@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use hoga_api::ServerError;
-use hoga_engine::{EngineError, FaultKind};
+use hoga_engine::{EngineError, FaultKind, ReplicaError};
 use hoga_log::LogError;
 use hoga_log::consumer::GroupFault;
 use hoga_store::StoreError;
@@ -31,14 +31,25 @@ fn codes_in_sources(found: &mut BTreeSet<String>) {
 fn every_fault_code_is_documented_and_every_entry_is_a_code() {
     let mut codes: BTreeSet<String> = BTreeSet::new();
     codes_in_sources(&mut codes);
-    for list in
-        [LogError::CODES, GroupFault::CODES, StoreError::CODES, EngineError::CODES, ServerError::CODES]
-    {
+    for list in [
+        LogError::CODES,
+        GroupFault::CODES,
+        StoreError::CODES,
+        EngineError::CODES,
+        ReplicaError::CODES,
+        ServerError::CODES,
+    ] {
         codes.extend(list.iter().map(|c| (*c).to_owned()));
     }
-    for kind in
-        [FaultKind::Journal, FaultKind::EventLog, FaultKind::Snapshot, FaultKind::Diverged, FaultKind::Panic]
-    {
+    for kind in [
+        FaultKind::Journal,
+        FaultKind::EventLog,
+        FaultKind::Snapshot,
+        FaultKind::Diverged,
+        FaultKind::Panic,
+        FaultKind::Fenced,
+        FaultKind::Replica,
+    ] {
         codes.insert(kind.code().to_owned());
     }
     codes.extend(["audit-differs", "signals", "threads"].map(str::to_owned));

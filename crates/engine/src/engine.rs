@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 use hoga_core::exchange::Exchange;
 use hoga_core::ids::Seq;
 use hoga_log::event_log::EventLog;
-use hoga_log::journal::{Journal, JournalConfig, JournalReader};
+use hoga_log::journal::{Batch, Durability, Journal, JournalConfig, JournalReader};
 use hoga_log::ring;
 use hoga_log::storage::{Disk, Storage};
 
 use crate::Subscriber;
-use crate::batch::{Outcome, circulation, empty_batch};
-use crate::config::EngineConfig;
+use crate::batch::{Demand, Outcome, Supply, circulation, empty_batch};
+use crate::config::{Clock, EngineConfig};
 use crate::error::EngineError;
 use crate::fault::{Fault, FaultKind};
 use crate::follower::{Follower, Marks};
 use crate::gate::Gate;
 use crate::handle::EngineHandle;
 use crate::journaler::Journaler;
-use crate::matcher::Matcher;
+use crate::matcher::{ChainMark, Matcher};
 use crate::pace::Pace;
 use crate::publisher::Publisher;
 use crate::shadow::{Shadow, SnapshotWriter};
@@ -37,7 +37,7 @@ const MARKS: usize = 1_024;
 
 /// A running engine. Dropping it ends it in order.
 pub struct Engine {
-    handle: EngineHandle,
+    pub(crate) handle: EngineHandle,
     started: Started,
     threads: Vec<JoinHandle<()>>,
     /// Closed when the last thread has ended.
@@ -62,11 +62,33 @@ pub struct Started {
 }
 
 /// What a start has rebuilt.
-struct Recovered<S: Storage> {
-    follower: Follower<S>,
-    journal: Journal<S>,
-    snapshots: SnapshotDir<S>,
-    started: Started,
+pub(crate) struct Recovered<S: Storage> {
+    pub follower: Follower<S>,
+    pub journal: Journal<S>,
+    pub snapshots: SnapshotDir<S>,
+    pub started: Started,
+}
+
+/// What a matcher needs beside a state. Dropping it unused closes the intake and ends the journal's writer and the gate.
+pub(crate) struct Matching {
+    intake: Intake,
+    clock: Arc<dyn Clock>,
+    durability: Durability,
+    rest: Duration,
+    journal: Supply<Batch>,
+    gate: Supply<Outcome>,
+    marks: SyncSender<ChainMark>,
+    /// Dropped when the last thread ends.
+    pub end: SyncSender<()>,
+}
+
+/// An engine whose journal nobody writes yet and that does not match yet.
+pub(crate) struct Assembled<S: Storage> {
+    pub engine: Engine,
+    pub matching: Matching,
+    pub journal: Journal<S>,
+    pub batches: Demand<Batch>,
+    pub gather: Duration,
 }
 
 impl Engine {
@@ -87,10 +109,29 @@ impl Engine {
         storage: S,
         config: EngineConfig,
         log: Arc<dyn EventLog>,
-        mut subscribers: Vec<Box<dyn Subscriber>>,
+        subscribers: Vec<Box<dyn Subscriber>>,
     ) -> Result<Engine, EngineError> {
         check(&config)?;
-        let Recovered { follower, journal, snapshots, started } = recover(&storage, &config, log.clone())?;
+        let recovered = recover(&storage, &config, log.clone())?;
+        let exchange = recovered.follower.exchange.clone();
+        let assembled = Engine::assemble(storage, config, log, subscribers, recovered)?;
+        let Assembled { mut engine, matching, journal, batches, gather, .. } = assembled;
+        let shared = engine.handle.shared.clone();
+        let journaler = Journaler { shared, journal, batches, pace: Pace::new(gather) };
+        engine.spawn("journal", matching.end.clone(), move || journaler.run())?;
+        engine.lead(matching, exchange)?;
+        Ok(engine)
+    }
+
+    /// Everything but what writes the journal and the matcher.
+    pub(crate) fn assemble<S: Storage>(
+        storage: S,
+        config: EngineConfig,
+        log: Arc<dyn EventLog>,
+        mut subscribers: Vec<Box<dyn Subscriber>>,
+        recovered: Recovered<S>,
+    ) -> Result<Assembled<S>, EngineError> {
+        let Recovered { follower, journal, snapshots, started } = recovered;
         for subscriber in &mut subscribers {
             subscriber.on_start(&follower.exchange);
         }
@@ -100,23 +141,22 @@ impl Engine {
         let (to_journal, batches) = circulation(empty_batch);
         let (to_gate, outcomes) = circulation(Outcome::empty);
         let shared = Arc::new(Shared::new(follower.exchange.position(), ring, ask));
-        let matcher = Matcher {
+        let (end, ended) = mpsc::sync_channel(1);
+        let matching = Matching {
             intake: Intake::new(inbound, shared.clone()),
-            shared: shared.clone(),
-            exchange: follower.exchange.clone(),
             clock: config.clock.clone(),
             durability: config.durability,
             rest: config.gather / 4,
             journal: to_journal,
             gate: to_gate,
             marks: mark,
+            end: end.clone(),
         };
-        let journaler =
-            Journaler { shared: shared.clone(), journal, batches, pace: Pace::new(config.gather) };
         let gate = Gate { shared: shared.clone(), outcomes, durability: config.durability };
         let writer =
             SnapshotWriter::start(shared.clone(), config.clone(), storage, snapshots, log, started.snapshot)?;
-        let pace = Pace::new(config.gather);
+        let gather = config.gather;
+        let pace = Pace::new(gather);
         let shadow = Shadow {
             shared: shared.clone(),
             config,
@@ -128,18 +168,23 @@ impl Engine {
             pace,
             head: None,
         };
-        let (end, ended) = mpsc::sync_channel(1);
         // On an error the engine is dropped, and with it what already runs ends.
         let handle = EngineHandle { shared: shared.clone() };
         let mut engine = Engine { handle, started, threads: Vec::new(), ended };
         engine.spawn("shadow", end.clone(), move || shadow.run())?;
-        engine.spawn("gate", end.clone(), move || gate.run())?;
-        engine.spawn("journal", end.clone(), move || journaler.run())?;
-        engine.spawn("matcher", end, move || matcher.run())?;
-        Ok(engine)
+        engine.spawn("gate", end, move || gate.run())?;
+        Ok(Assembled { engine, matching, journal, batches, gather })
     }
 
-    fn spawn(
+    /// Starts the matcher, from a state that holds everything before.
+    pub(crate) fn lead(&mut self, matching: Matching, exchange: Exchange) -> Result<(), EngineError> {
+        let Matching { intake, clock, durability, rest, journal, gate, marks, end } = matching;
+        let shared = self.handle.shared.clone();
+        let matcher = Matcher { shared, intake, exchange, clock, durability, rest, journal, gate, marks };
+        self.spawn("matcher", end, move || matcher.run())
+    }
+
+    pub(crate) fn spawn(
         &mut self,
         name: &'static str,
         end: SyncSender<()>,
@@ -197,6 +242,11 @@ impl Engine {
         // Nothing is ever sent: the channel closes when the last thread drops its end.
         match self.ended.recv_timeout(SHUTDOWN) {
             Err(RecvTimeoutError::Timeout) if !self.threads.is_empty() => {
+                if self.handle.shared.seat.replicated() {
+                    // A log that is away confirms nothing: who waits is told that the outcome is unknown, and nothing more is sent.
+                    let text = "what was sent was not confirmed before the engine was to end".to_owned();
+                    self.handle.shared.stop(FaultKind::Replica, "shutdown", text);
+                }
                 self.threads.clear(); // they are left to themselves
                 return Err(EngineError::ShutdownTimeout(SHUTDOWN));
             }
@@ -220,7 +270,7 @@ impl Drop for Engine {
     }
 }
 
-fn check(config: &EngineConfig) -> Result<(), EngineError> {
+pub(crate) fn check(config: &EngineConfig) -> Result<(), EngineError> {
     let refuse = |setting, reason: &str| Err(EngineError::Config { setting, reason: reason.to_owned() });
     if !config.ring_capacity.is_power_of_two() {
         return refuse("ring_capacity", "must be a power of two");
@@ -239,7 +289,7 @@ fn check(config: &EngineConfig) -> Result<(), EngineError> {
 }
 
 /// Rebuilds the state: newest usable snapshot, then the rest of the journal, publishing what the topics lack.
-fn recover<S: Storage>(
+pub(crate) fn recover<S: Storage>(
     storage: &S,
     config: &EngineConfig,
     log: Arc<dyn EventLog>,

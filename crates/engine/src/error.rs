@@ -7,6 +7,7 @@ use hoga_core::ids::Seq;
 use hoga_log::LogError;
 
 use crate::fault::Fault;
+use crate::replica::ReplicaError;
 
 /// Why a command or a query was not taken. Nothing has happened and no reply will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +26,9 @@ pub enum EngineError {
     /// The journal or the event log could not be opened, read or written.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The replicated journal cannot be followed.
+    #[error(transparent)]
+    Replica(#[from] ReplicaError),
     /// A file or folder could not be used.
     #[error("cannot {action} {path}: {source}; check the folder's permissions and the disk")]
     Io {
@@ -132,6 +136,7 @@ impl EngineError {
     pub fn code(&self) -> &'static str {
         match self {
             EngineError::Log(error) => error.code(),
+            EngineError::Replica(error) => error.code(),
             EngineError::Io { .. } => "engine-io",
             EngineError::Config { .. } => "engine-config",
             EngineError::NoStart { .. } => "engine-no-start",

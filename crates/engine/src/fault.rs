@@ -18,6 +18,10 @@ pub enum FaultKind {
     Diverged,
     /// A thread of the engine panicked: a broken invariant.
     Panic,
+    /// Another engine has taken over this shard.
+    Fenced,
+    /// The replicated journal cannot be followed or written.
+    Replica,
 }
 
 impl FaultKind {
@@ -29,6 +33,8 @@ impl FaultKind {
             FaultKind::Snapshot => "engine-snapshot",
             FaultKind::Diverged => "engine-diverged",
             FaultKind::Panic => "engine-panic",
+            FaultKind::Fenced => "engine-fenced",
+            FaultKind::Replica => "engine-replica",
         }
     }
 
@@ -38,6 +44,14 @@ impl FaultKind {
             FaultKind::Journal | FaultKind::EventLog | FaultKind::Snapshot => {
                 "the engine has stopped and nothing more is acknowledged; check the disk (space, health, permissions), then start again: \
                  everything acknowledged is recovered from the journal"
+            }
+            FaultKind::Fenced => {
+                "another engine leads this shard; this one has stopped, and answers that it still owed are unknown: ask the new leader; \
+                 start this one again and it follows as a standby"
+            }
+            FaultKind::Replica => {
+                "the engine has stopped and nothing more is acknowledged; what the topic holds is what happened: see to what the message \
+                 names, then start again"
             }
             FaultKind::Diverged | FaultKind::Panic => {
                 "the engine has stopped; this is a defect of the program or of the memory: keep the data folder, run `hoga journal verify` \

@@ -13,6 +13,7 @@ use crate::error::SubmitError;
 use crate::fault::Fault;
 use crate::metrics::EngineMetrics;
 use crate::position::{Acked, Positions};
+use crate::replica::ReplicaStatus;
 use crate::reply::ReplyTo;
 use crate::shared::{Inbound, Order, Shared};
 
@@ -37,11 +38,17 @@ impl EngineHandle {
     /// Hands a command to the engine. Never blocks.
     ///
     /// `deadline`: the command is rejected when the sequencer takes it later than this; `Timestamp(0)` for none. After `Ok` the reply comes
-    /// exactly once, as an outcome or as lost. Errors: `Busy` when the ring is full (the last slots are kept for cancels), `Stopped`.
+    /// exactly once, as an outcome or as lost. Errors: `Busy` when the ring is full (the last slots are kept for cancels) or while this engine
+    /// is a standby, `Stopped`.
     pub fn submit(&self, body: Body, deadline: Timestamp, reply: ReplyTo) -> Result<(), SubmitError> {
         if self.shared.intake_closed() {
             reply.defuse();
             return Err(SubmitError::Stopped);
+        }
+        if self.shared.seat.refuses() {
+            reply.defuse();
+            self.shared.metrics.busy.fetch_add(1, Ordering::Relaxed);
+            return Err(SubmitError::Busy);
         }
         let cancel = body.is_cancel();
         let order = Inbound::Order(Order { body, deadline, reply, received: self.shared.nanos() });
@@ -120,9 +127,15 @@ impl EngineHandle {
         !self.shared.intake_closed()
     }
 
+    /// What this engine is to its shard, and how its replication stands.
+    pub fn replica(&self) -> ReplicaStatus {
+        self.shared.seat.status()
+    }
+
     /// Counters, queue depths and delays. The delays are published by the engine's threads about ten times a second.
     pub fn metrics(&self) -> EngineMetrics {
         let mut metrics = self.shared.metrics.snapshot(self.shared.positions());
+        metrics.replica = self.replica();
         metrics.inbound_depth = self.shared.ring.len() as u64;
         metrics
     }

@@ -37,6 +37,7 @@ mod metrics;
 mod pace;
 mod position;
 mod publisher;
+mod replica;
 mod reply;
 mod shadow;
 mod shared;
@@ -50,6 +51,7 @@ pub use handle::{EngineHandle, QueryFn, QueryTicket};
 pub use metrics::{EngineMetrics, Latency};
 pub use position::{Acked, Applied, Durable, Matched, Positions, Received, Space};
 pub use publisher::{LIFECYCLE, PROJECTION, TRADES};
+pub use replica::{ReplicaError, ReplicaStatus, Replication, Role, Standby};
 pub use reply::{Lost, Reply, ReplySink, ReplyTo};
 
 use hoga_core::event::EventRecord;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::position::{Positions, Space};
+use crate::replica::ReplicaStatus;
 
 /// How often a thread publishes what it measured.
 pub(crate) const PUBLISH_EVERY: Duration = Duration::from_millis(100);
@@ -83,8 +84,10 @@ pub struct EngineMetrics {
     pub snapshot_pause: u64,
     /// Delays by stage. From the moment a command is handed in until it is: `queue` taken by the sequencer, `match` applied, `durable`
     /// synced, `ack` answered. `publish`: from its time stamp until the shadow has published it (per batch, its last command). `sync`: one
-    /// sync of the journal.
+    /// sync of the journal. `read-back`: from sending a batch to the replicated journal until it is read back; empty without one.
     pub stages: Vec<Latency>,
+    /// How the replication of the journal stands.
+    pub replica: ReplicaStatus,
 }
 
 /// Counters that the threads add to, and the published delays.
@@ -110,6 +113,7 @@ pub(crate) struct Metrics {
     pub ack: Stage,
     pub publish: Stage,
     pub sync: Stage,
+    pub read_back: Stage,
 }
 
 impl Default for Metrics {
@@ -136,6 +140,7 @@ impl Default for Metrics {
             ack: Stage::new("ack"),
             publish: Stage::new("publish"),
             sync: Stage::new("sync"),
+            read_back: Stage::new("read-back"),
         }
     }
 }
@@ -145,7 +150,15 @@ impl Metrics {
     pub fn snapshot(&self, positions: Positions) -> EngineMetrics {
         let between = |later: u64, earlier: u64| later.saturating_sub(earlier);
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let stages = [&self.queue, &self.matching, &self.durable, &self.ack, &self.publish, &self.sync];
+        let stages = [
+            &self.queue,
+            &self.matching,
+            &self.durable,
+            &self.ack,
+            &self.publish,
+            &self.sync,
+            &self.read_back,
+        ];
         EngineMetrics {
             positions,
             inbound_depth: 0,
@@ -167,6 +180,7 @@ impl Metrics {
             snapshot_bytes: get(&self.snapshot_bytes),
             snapshot_pause: get(&self.snapshot_pause),
             stages: stages.into_iter().map(Stage::latency).collect(),
+            replica: ReplicaStatus::default(),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::fault::{Fault, FaultCell, FaultKind};
 use crate::handle::Query;
 use crate::metrics::Metrics;
 use crate::position::{Acked, Applied, Cursor, Durable, Matched, Positions, Received};
+use crate::replica::seat::Seat;
 use crate::reply::ReplyTo;
 
 /// A command on its way to the matcher.
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     /// Rung for the shadow: by the gate, by queries, by a finished snapshot.
     pub shadow_bell: Bell,
     pub faults: FaultCell,
+    /// What this engine is to its shard.
+    pub seat: Seat,
     pub metrics: Metrics,
     /// Whether a sync is under way: a hint for the matcher's pace.
     pub syncing: AtomicBool,
@@ -81,6 +84,7 @@ impl Shared {
             gate_bell: Bell::default(),
             shadow_bell: Bell::default(),
             faults: FaultCell::default(),
+            seat: Seat::default(),
             metrics: Metrics::default(),
             syncing: AtomicBool::new(false),
             synced_at: AtomicU64::new(0),
@@ -113,6 +117,7 @@ impl Shared {
     pub fn stop(&self, kind: FaultKind, thread: &'static str, detail: String) {
         self.closing.store(true, Ordering::SeqCst);
         self.faults.raise(Fault { kind, thread, detail });
+        self.seat.end();
         self.close_intake();
         self.ring_all();
     }

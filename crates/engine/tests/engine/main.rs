@@ -4,6 +4,7 @@ mod crash;
 mod faults;
 mod law;
 mod queues;
+mod replica;
 mod restart;
 mod snapshots;
 mod support;
