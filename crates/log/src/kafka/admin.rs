@@ -171,7 +171,6 @@ impl<'a> Admin<'a> {
         );
         // Room for a message's header and the batch around it.
         let max_bytes = (MAX_MESSAGE + (64 << 10)).to_string();
-        let forever = i64::MAX.to_string();
         // Retention and compaction never touch the segment that is being written: it must be small beside the retention.
         let segment = match u64::try_from(wanted.retention_bytes) {
             Ok(bytes) => (bytes / 8).clamp(16 << 20, 1 << 30).to_string(),
@@ -185,9 +184,7 @@ impl<'a> Admin<'a> {
         .set("cleanup.policy", &wanted.cleanup)
         .set("min.insync.replicas", &min_insync)
         .set("max.message.bytes", &max_bytes)
-        .set("segment.bytes", &segment)
-        // A message's time is when its event happened, which may be long ago or, where clocks differ, a little ahead.
-        .set("message.timestamp.after.max.ms", &forever);
+        .set("segment.bytes", &segment);
         if wanted.cleanup == "delete" {
             topic = topic.set("retention.bytes", &retention_bytes).set("retention.ms", &retention_ms);
         }

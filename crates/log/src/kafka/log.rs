@@ -11,7 +11,7 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::admin::{Admin, Found};
 use super::config::KafkaConfig;
 use super::context::{Deliveries, Producing, SentTopic, tag};
-use super::groups::{self, Coordinator};
+use super::groups::Groups;
 use super::native::{self, Outlet, Reports};
 use super::readers::{Place, Readers};
 use super::{fault, stats::KafkaStats};
@@ -47,6 +47,7 @@ struct Live {
     shared: Mutex<BTreeSet<String>>,
     /// The highest known committed offset by group, topic and partition.
     committed: Mutex<BTreeMap<(String, String, u32), u64>>,
+    groups: Groups,
     readers: Readers,
     producer: Arc<BaseProducer<Producing>>,
 }
@@ -109,13 +110,15 @@ impl KafkaLog {
         let producer: BaseProducer<Producing> = client
             .create_with_context(Producing(deliveries.clone()))
             .map_err(|error| fault::from_client(&config.bootstrap, "making a client", &error))?;
+        let readers = Readers::new(&config, &deliveries)?;
         let live = Arc::new(Live {
             config: config.clone(),
             deliveries: deliveries.clone(),
             topics: RwLock::default(),
             shared: Mutex::default(),
             committed: Mutex::default(),
-            readers: Readers::new(&config, &deliveries)?,
+            groups: Groups::new(&config, &deliveries, readers.handle()),
+            readers,
             producer: Arc::new(producer),
         });
         let thread = |name: &str, run: fn(&Live)| {
@@ -273,6 +276,7 @@ impl Live {
     fn serve_readers(&self) {
         while !self.deliveries.is_closed() {
             self.readers.serve();
+            self.groups.serve();
             self.deliveries.closing.wait(Duration::from_millis(200), || self.deliveries.is_closed());
         }
     }
@@ -405,15 +409,9 @@ impl Live {
         }
     }
 
-    fn coordinator<'a>(&'a self, stop: &'a dyn Fn() -> bool) -> Coordinator<'a> {
-        Coordinator { config: &self.config, handle: self.readers.handle(), stop }
-    }
-
     fn committed(&self, group: &str, topic: &Topic, partition: u32) -> Result<Option<u64>, LogError> {
-        let stop = || self.deliveries.is_closed();
-        let group = self.config.group_name(group);
-        let places = self.coordinator(&stop).committed(&group, Some((&topic.full, partition)))?;
-        Ok(places.into_iter().find_map(|place| place.offset))
+        let places = [(&*topic.full, partition)];
+        Ok(self.groups.committed(&self.config.group_name(group), &places)?.into_iter().next().flatten())
     }
 
     fn commit(&self, group: &str, topic: &Topic, partition: u32, offset: u64) -> Result<(), LogError> {
@@ -428,9 +426,7 @@ impl Live {
             known.insert(key, stored);
             return Ok(());
         }
-        let stop = || self.deliveries.is_closed();
-        let place = groups::Place { topic: topic.full.to_string(), partition, offset: Some(offset) };
-        self.coordinator(&stop).commit(&self.config.group_name(group), &place)?;
+        self.groups.commit(&self.config.group_name(group), &topic.full, partition, offset)?;
         known.insert(key, offset);
         Ok(())
     }
@@ -438,35 +434,40 @@ impl Live {
     fn forget(&self, group: &str, topic: &Topic) -> Result<bool, LogError> {
         let mut known = lock(&self.committed);
         known.retain(|key, _| !(key.0 == group && key.1 == topic.spec.name));
-        let stop = || self.deliveries.is_closed();
-        let coordinator = self.coordinator(&stop);
         let group = self.config.group_name(group);
-        let mut places = coordinator.committed(&group, None)?;
-        places.retain(|place| place.offset.is_some() && place.topic == *topic.full);
+        let mut places: Vec<(&str, u32)> =
+            (0..topic.spec.partitions).map(|partition| (&*topic.full, partition)).collect();
+        let mut committed = self.groups.committed(&group, &places)?.into_iter();
+        places.retain(|_| committed.next().flatten().is_some());
         if places.is_empty() {
             return Ok(false);
         }
-        coordinator.forget(&group, &places)?;
+        self.groups.forget(&group, &places)?;
         Ok(true)
     }
 
-    fn groups(&self) -> Result<Vec<GroupOffset>, LogError> {
-        let stop = || self.deliveries.is_closed();
-        let coordinator = self.coordinator(&stop);
-        let prefix = &self.config.topic_prefix;
+    fn group_offsets(&self) -> Result<Vec<GroupOffset>, LogError> {
+        let topics: Vec<Arc<Topic>> =
+            self.topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let of_topic = |topic: &Arc<Topic>| {
+            let topic = topic.clone();
+            (0..topic.spec.partitions).map(move |partition| (topic.clone(), partition))
+        };
+        let all: Vec<(Arc<Topic>, u32)> = topics.iter().flat_map(of_topic).collect();
+        let places: Vec<(&str, u32)> =
+            all.iter().map(|(topic, partition)| (&*topic.full, *partition)).collect();
         let mut found = Vec::new();
-        for full in coordinator.groups()? {
-            let Some(group) = full.strip_prefix(prefix.as_str()) else { continue };
-            for place in coordinator.committed(&full, None)? {
-                let (Some(topic), Some(offset)) = (place.topic.strip_prefix(prefix.as_str()), place.offset)
-                else {
-                    continue;
-                };
-                let (name, partition): (Arc<str>, u32) = (place.topic.as_str().into(), place.partition);
-                let at = Place { topic: &name, partition };
-                let end =
-                    self.readers.ends(at, "asking for the end of a partition").map_or(offset, |ends| ends.1);
-                found.push(GroupOffset { group: group.into(), topic: topic.into(), partition, offset, end });
+        if places.is_empty() {
+            return Ok(found);
+        }
+        for full in self.groups.names()? {
+            let Some(group) = full.strip_prefix(self.config.topic_prefix.as_str()) else { continue };
+            for ((topic, partition), offset) in all.iter().zip(self.groups.committed(&full, &places)?) {
+                let Some(offset) = offset else { continue };
+                let ends = self.readers.ends(topic.place(*partition)?, "asking for the end of a partition");
+                let end = ends.map_or(offset, |ends| ends.1);
+                let (topic, partition) = (topic.spec.name.clone(), *partition);
+                found.push(GroupOffset { group: group.into(), topic, partition, offset, end });
             }
         }
         found.sort();
@@ -603,9 +604,9 @@ impl EventLog for KafkaLog {
         topics.values().map(|topic| topic.spec.clone()).collect()
     }
 
-    /// Asks the cluster; what cannot be asked is left out.
+    /// Asks the cluster for all groups with commits on topics that this log knows; none when it cannot be asked.
     fn groups(&self) -> Vec<GroupOffset> {
-        let groups = self.live("asking for the groups").and_then(|live| live.groups());
+        let groups = self.live("asking for the groups").and_then(|live| live.group_offsets());
         groups.unwrap_or_else(|error| {
             tracing::warn!(target: "kafka", %error, "the groups are not known");
             Vec::new()

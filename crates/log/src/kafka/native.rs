@@ -1,5 +1,5 @@
 //! The part of librdkafka that its Rust face lacks, behind safe types: reading one partition from an offset without a group, in batches,
-//! with the end of the partition told; sending with a timestamp and a header without looking the topic up again; and the offsets of groups
+//! with the end of the partition told; sending with a header without looking the topic up again; and the offsets of groups
 //! without being a member.
 //!
 //! **Safety.** All pointers come from librdkafka and are not null (checked where they are made). Each object holds the client that it
@@ -22,7 +22,9 @@ use rdkafka::types::RDKafkaErrorCode;
 use super::context::{Producing, Quiet, log_line};
 use crate::event_log::{Message, StoredMessage};
 
-/// The header that carries a message's time in microseconds.
+/// The header that carries a message's time in microseconds. Kafka's own time of the message is when it was sent, and must be: brokers
+/// forget a producer whose newest message is a day old by that time, when they start and every ten minutes, and would then take a batch
+/// twice that is sent again. Recorded and simulated markets have old times.
 const TIME: &CStr = c"t";
 /// Messages taken from the client at a time.
 const BATCH: usize = 128;
@@ -119,8 +121,6 @@ impl Outlet {
         tag: usize,
     ) -> Result<(), RDKafkaErrorCode> {
         let time = message.time.0.to_le_bytes();
-        // Kafka's own time is in milliseconds; 0 would mean now, and times before 1970 are not allowed.
-        let millis = message.time.0.div_euclid(1000).max(1);
         let value = message.value.map_or(ptr::null(), <[u8]>::as_ptr);
         // SAFETY: client and topic live as long as self; pointers and lengths are of slices that live over the call, which copies them
         // (MSG_F_COPY; headers are copied always). Types and order of the arguments are what each VTYPE asks for.
@@ -141,8 +141,6 @@ impl Outlet {
                 message.key.len(),
                 sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_OPAQUE,
                 tag as *mut c_void,
-                sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_TIMESTAMP,
-                millis,
                 sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADER,
                 TIME.as_ptr(),
                 time.as_ptr().cast::<c_void>(),

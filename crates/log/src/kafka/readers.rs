@@ -1,7 +1,7 @@
 //! Reading partitions: a pool of readers, so that whoever reads on finds what was fetched ahead.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::Consumer as _;
@@ -19,6 +19,8 @@ use crate::event_log::StoredMessage;
 const IDLE: usize = 64;
 /// Of one partition: as many callers can read it in turns without seeking.
 const IDLE_OF_PARTITION: usize = 3;
+/// How long one that nobody uses goes on fetching.
+const IDLE_TIME: Duration = Duration::from_secs(30);
 /// How long a call sleeps before it looks whether the log was closed.
 const SLICE: Duration = Duration::from_millis(50);
 /// How long one question to the brokers may block a thread, closed or not.
@@ -38,7 +40,8 @@ pub(super) struct Readers {
     deliveries: Arc<Deliveries>,
     /// Grows when one partition is read by several callers at once: a client can read it only once.
     handles: Mutex<Vec<Arc<Handle>>>,
-    idle: Mutex<VecDeque<Reader>>,
+    /// With the time of their last use, the oldest first.
+    idle: Mutex<VecDeque<(Instant, Reader)>>,
 }
 
 impl Readers {
@@ -67,7 +70,9 @@ impl Readers {
             .set("fetch.message.max.bytes", self.config.fetch_bytes.max(1 << 20).to_string())
             .set("fetch.queue.backoff.ms", "5")
             .set("fetch.error.backoff.ms", "100")
-            .set("fetch.wait.max.ms", "500");
+            // A broker answers a fetch at once when there is something. When there is nothing it holds it back for as long, and a reader
+            // that starts meanwhile waits for the answer to the others' fetch.
+            .set("fetch.wait.max.ms", "20");
         self.config.finish(&mut client);
         let consumer = client
             .create_with_context(Quiet)
@@ -86,21 +91,36 @@ impl Readers {
         for handle in handles {
             while handle.consumer.poll(Duration::ZERO).is_some() {}
         }
+        let old = |(used, _): &mut (Instant, Reader)| used.elapsed() > IDLE_TIME;
+        loop {
+            // The reader is dropped outside the lock.
+            let mut idle = self.idle();
+            let reader = idle.front_mut().is_some_and(old).then(|| idle.pop_front());
+            drop(idle);
+            if reader.is_none() {
+                break;
+            }
+        }
     }
 
     fn unavailable(&self, doing: &'static str, reason: &str) -> LogError {
         fault::unavailable(&self.config.bootstrap, doing, reason)
     }
 
+    fn idle(&self) -> MutexGuard<'_, VecDeque<(Instant, Reader)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take(&self, place: Place<'_>, offset: u64) -> Result<Reader, LogError> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle();
         let of_place = |reader: &Reader| reader.partition == place.partition && reader.topic == *place.topic;
-        if let Some(index) = idle.iter().rposition(|reader| of_place(reader) && reader.next() == offset) {
-            return Ok(idle.remove(index).expect("the index was found just now"));
+        if let Some(index) = idle.iter().rposition(|(_, reader)| of_place(reader) && reader.next() == offset)
+        {
+            return Ok(idle.remove(index).expect("the index was found just now").1);
         }
-        if idle.iter().filter(|reader| of_place(reader)).count() >= IDLE_OF_PARTITION {
-            let index = idle.iter().position(of_place).expect("there are several");
-            let mut reader = idle.remove(index).expect("the index was found just now");
+        if idle.iter().filter(|(_, reader)| of_place(reader)).count() >= IDLE_OF_PARTITION {
+            let index = idle.iter().position(|(_, reader)| of_place(reader)).expect("there are several");
+            let (_, mut reader) = idle.remove(index).expect("the index was found just now");
             drop(idle);
             reader.go_to(offset);
             return Ok(reader);
@@ -120,8 +140,8 @@ impl Readers {
     }
 
     fn give_back(&self, reader: Reader) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push_back(reader);
+        let mut idle = self.idle();
+        idle.push_back((Instant::now(), reader));
         let oldest = (idle.len() > IDLE).then(|| idle.pop_front());
         drop(idle);
         drop(oldest);
