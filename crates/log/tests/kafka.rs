@@ -9,6 +9,7 @@ use hoga_core::ids::Timestamp;
 use hoga_log::LogError;
 use hoga_log::event_log::conformance::{self, Guarantees};
 use hoga_log::event_log::{EventLog, Message, TopicSpec};
+use hoga_log::kafka::topics::{self, Shape, State};
 use hoga_log::kafka::{KafkaConfig, KafkaLog};
 
 /// The brokers to test with; `None` says so on the terminal, past the test runner that would swallow it.
@@ -173,4 +174,103 @@ fn a_closed_log_ends_its_callers() {
     assert!(matches!(log.sync(), Err(LogError::Closed { .. })));
     assert!(log.topics().is_empty());
     assert!(log.close(Duration::ZERO), "closing twice does nothing");
+}
+
+#[test]
+fn topics_are_checked_and_only_missing_ones_are_made() {
+    let Some(brokers) = brokers() else { return };
+    let config = config(&brokers);
+    let declared =
+        [TopicSpec::delete("a", 2, 1 << 30), TopicSpec::compact("b", 1), TopicSpec::compact("c", 4)];
+    let states = |states: Vec<topics::TopicState>| -> Vec<State> {
+        states.into_iter().map(|topic| topic.state).collect()
+    };
+    KafkaLog::open(config.clone()).unwrap().create_topic(&TopicSpec::delete("c", 3, 1 << 30)).unwrap();
+    let found = states(topics::check(&config, &declared).unwrap());
+    assert_eq!(found[..2], [State::Missing, State::Missing]);
+    let State::Differs { existing, declared: wanted } = &found[2] else { panic!("{found:?}") };
+    assert_eq!(existing, "partitions = 3, cleanup.policy = delete");
+    assert_eq!(wanted, "partitions = 4, cleanup.policy = compact");
+    let (after, made) = topics::apply(&config, &declared).unwrap();
+    assert_eq!(made, ["a", "b"]);
+    let after = states(after);
+    assert_eq!(after[..2], [State::AsDeclared, State::AsDeclared]);
+    assert_eq!(after[2], found[2], "what differs is left alone");
+    let (again, made) = topics::apply(&config, &declared).unwrap();
+    assert_eq!((states(again), made), (after, Vec::new()));
+}
+
+#[test]
+fn a_plan_is_measured_and_leaves_nothing_behind() {
+    let Some(brokers) = brokers() else { return };
+    let config = config(&brokers);
+    let time = Duration::from_millis(300);
+    let shape = Shape { message_bytes: 200, target: 10_000_000_000, time };
+    let plan = topics::plan(&config, shape).unwrap();
+    assert!(plan.producer > 1000.0 && plan.consumer > 1000.0, "{}", plan.text);
+    assert_eq!(plan.partitions, 1024, "no partition takes as much as ten million a second: {}", plan.text);
+    let small = topics::plan(&config, Shape { target: 10, ..shape }).unwrap();
+    assert_eq!(small.partitions, 1, "{}", small.text);
+}
+
+/// A figure, not a check: `HOGA_TEST_KAFKA=… cargo test --release … --test kafka speed -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let Some(brokers) = brokers() else { return };
+    for _ in 0..3 {
+        let shape = Shape { message_bytes: 200, target: 1_000_000, time: Duration::from_secs(4) };
+        let plan = topics::plan(&config(&brokers), shape).unwrap();
+        let line = format!("written {:.0}/s, read {:.0}/s\n", plan.producer, plan.consumer);
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// Messages that retention has removed: reading begins at the start, and the end stays known.
+#[test]
+fn reading_begins_where_the_log_begins() {
+    let Some(brokers) = brokers() else { return };
+    let log = KafkaLog::open(config(&brokers)).unwrap();
+    log.create_topic(&TopicSpec::delete("t", 1, 1 << 30)).unwrap();
+    for number in 0..100u64 {
+        log.append("t", &[message(b"k", &number.to_le_bytes())]).unwrap();
+    }
+    log.sync().unwrap();
+    let mut found = Vec::new();
+    assert_eq!(log.read("t", 0, 0, 10, &mut found).unwrap(), 10);
+    remove_before(log.config(), "t", 60);
+    assert_eq!(log.start_offset("t", 0).unwrap(), 60);
+    for from in [0, 59, 60, 70] {
+        found.clear();
+        log.read("t", 0, from, 5, &mut found).unwrap();
+        assert_eq!(found[0].offset, from.max(60), "from {from}");
+    }
+    assert!(log.wait_for("t", 0, 3, Duration::ZERO).unwrap());
+    assert_eq!(log.tail("t", 0).unwrap().unwrap().offset, 99);
+    remove_before(log.config(), "t", 100);
+    let error = log.tail("t", 0).unwrap_err();
+    assert!(matches!(error, LogError::Removed { wanted: 99, first: 100, .. }), "{error}");
+    found.clear();
+    assert_eq!(log.read("t", 0, 0, 5, &mut found).unwrap(), 100);
+    assert!(found.is_empty());
+}
+
+/// Has the broker remove the messages before an offset, as retention does.
+fn remove_before(config: &KafkaConfig, topic: &str, offset: i64) {
+    use rdkafka::admin::{AdminClient, AdminOptions};
+    use rdkafka::client::DefaultClientContext;
+    let admin: AdminClient<DefaultClientContext> = config.client().create().unwrap();
+    let mut places = rdkafka::TopicPartitionList::new();
+    let offset = rdkafka::Offset::Offset(offset);
+    places.add_partition_offset(&config.topic_name(topic), 0, offset).unwrap();
+    let mut answer = std::pin::pin!(admin.delete_records(&places, &AdminOptions::new()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let begun = Instant::now();
+    loop {
+        match std::future::Future::poll(answer.as_mut(), &mut context) {
+            std::task::Poll::Ready(result) => break drop(result.unwrap()),
+            std::task::Poll::Pending => std::thread::sleep(Duration::from_millis(2)),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
 }

@@ -142,6 +142,11 @@ impl KafkaLog {
         live.clone().ok_or(LogError::Closed { doing })
     }
 
+    /// A client for questions.
+    pub(super) fn question_handle(&self) -> Result<Arc<native::Handle>, LogError> {
+        Ok(self.live("asking")?.readers.handle())
+    }
+
     /// Opens a topic that is there, as it is.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod log;
 mod native;
 mod readers;
 mod stats;
+pub mod topics;
 
 pub use config::KafkaConfig;
 pub use log::KafkaLog;
