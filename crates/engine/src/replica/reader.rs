@@ -166,14 +166,15 @@ impl<S: Storage> Reader<S> {
     /// A standby that has read everything: claims the lead when nobody has it.
     fn watch(&mut self) -> Result<(), Stop> {
         let asked = Instant::now();
-        let Replication { log, topic, lease, heartbeat, .. } = &self.replication;
-        let (lease, heartbeat) = (*lease, *heartbeat);
+        let Replication { log, topic, lease, .. } = &self.replication;
+        let lease = *lease;
         let end = match log.end_offset(topic, 0) {
             Ok(end) => end,
             Err(error) => return self.away(error),
         };
-        if !self.shared.seat.reachable.swap(true, Ordering::Relaxed) || asked.elapsed() > heartbeat {
-            // It was away, or nearly so: the leader gets a whole lease to be heard again.
+        if !self.shared.seat.reachable.swap(true, Ordering::Relaxed) || asked.elapsed() > lease / 2 {
+            // It was away, or nearly so: the leader gets a whole lease to be heard again. (A broker answers the requests of a connection in
+            // order, so behind a fetch that waits for messages the answer takes half a second and says nothing.)
             self.quiet = Instant::now();
         }
         if end > self.place.offset {
