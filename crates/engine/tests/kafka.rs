@@ -302,6 +302,40 @@ fn a_leader_that_was_stopped_and_goes_on_is_fenced_and_acknowledges_nothing_more
     log.delete_topic(TOPIC).unwrap();
 }
 
+#[test]
+fn while_kafka_stands_still_nothing_is_answered_and_nobody_takes_over() {
+    let Some(brokers) = brokers() else { return };
+    // The broker's process, for a test that may stop it.
+    let Some(pid) = std::env::var("HOGA_TEST_KAFKA_PID").ok().and_then(|pid| pid.parse::<i32>().ok()) else {
+        say(format_args!("SKIP kafka outage: HOGA_TEST_KAFKA_PID is not set (the broker's process id)"));
+        return;
+    };
+    // SAFETY: a signal to the process that the caller named.
+    let signal = |signal: i32| assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "no process {pid}");
+    let (prefix, ours, theirs) = (fresh(), Folder::new(), Folder::new());
+    let engine = standby(&theirs.0, kafka(&brokers, &prefix), "a").wait_leadership(LONG).unwrap().unwrap();
+    let mut other = standby(&ours.0, kafka(&brokers, &prefix), "b");
+    let (handle, replies, before) = (engine.handle(), support::Replies::new(), setup());
+    support::submit_all(&handle, &replies, 0, &before);
+    replies.wait(before.len());
+    settle(&handle, Seq(before.len() as u64));
+    signal(libc::SIGSTOP);
+    let orders: Vec<Body> = (0..500).map(order).collect();
+    support::submit_all(&handle, &replies, 100, &orders);
+    // Twice the lease and more.
+    let led = other.wait_leadership(Duration::from_secs(4));
+    let (answered, queried) = (replies.now().len(), handle.query(|_| ()).unwrap().wait(LONG));
+    signal(libc::SIGCONT);
+    assert!(led.unwrap().is_none(), "silence of a log that is away is no silence of the leader");
+    assert_eq!((answered, queried), (before.len(), Ok(())));
+    let got = replies.wait(before.len() + orders.len());
+    let tags: Vec<u64> = got[before.len()..].iter().map(|(tag, _)| *tag).collect();
+    assert_eq!(tags, (100..600).collect::<Vec<_>>(), "all, once, in order");
+    assert!(got.iter().all(|(_, got)| matches!(got, support::Got::Reply { .. })));
+    settle(&other.handle(), Seq(got.len() as u64));
+    assert_eq!((handle.replica().epoch, digest(&handle)), (1, digest(&other.handle())));
+}
+
 // ---- figures ------------------------------------------------------------------------------------------------------------------------
 
 /// Delays from submit to reply, in microseconds.
