@@ -12,11 +12,17 @@
 mod batches;
 #[cfg(test)]
 mod batches_tests;
+pub mod dead_letters;
+mod keyed;
+#[cfg(test)]
+mod keyed_tests;
 mod log_source;
 mod observe;
 mod signal;
 #[cfg(test)]
 mod testing;
+mod tracker;
+mod worker;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,9 +32,11 @@ use crate::error::LogError;
 use crate::event_log::StoredMessage;
 
 pub use batches::{BatchOptions, run_batches};
+pub use keyed::{KeyedError, KeyedHandler, KeyedOptions, run_keyed};
 pub use log_source::LogSource;
 pub use observe::{GroupFault, GroupState, Observer, PlaceProgress};
 pub use signal::Signal;
+pub use tracker::Tracker;
 
 /// A partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -305,7 +305,9 @@ impl Live {
     }
 
     fn keep(&self, spec: TopicSpec) -> Arc<Topic> {
-        let sole = !spec.name.ends_with(".dlt") && !lock(&self.shared).contains(&spec.name);
+        let sole = !spec.name.ends_with(".dlt")
+            && !spec.name.ends_with(".retry")
+            && !lock(&self.shared).contains(&spec.name);
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         let full = self.config.topic_name(&spec.name).into();
         let sent = Arc::new(SentTopic::new(&spec.name, spec.partitions, sole));

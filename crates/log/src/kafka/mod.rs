@@ -6,6 +6,7 @@ mod context;
 mod fault;
 mod groups;
 mod log;
+mod member;
 mod native;
 mod readers;
 mod stats;
@@ -13,4 +14,5 @@ pub mod topics;
 
 pub use config::KafkaConfig;
 pub use log::KafkaLog;
+pub use member::{KafkaSource, Membership, Protocol};
 pub use stats::KafkaStats;
