@@ -65,7 +65,8 @@ impl Cluster {
             .env("KAFKA_HEAP", "256m")
             .env("KAFKA_JVM", "-XX:TieredStopAtLevel=1")
             .env_remove("KAFKA_CONTROLLER_PORT")
-            .env_remove("KAFKA_EXTRA")
+            // Compaction soon, for the test of what it leaves.
+            .env("KAFKA_EXTRA", "log.cleaner.backoff.ms=100")
             .output()
             .expect("bash is there")
     }
@@ -196,6 +197,65 @@ fn close_in_time(cluster: &Cluster, name: &str, make_trouble: impl FnOnce()) {
     assert!(begun.elapsed() < Duration::from_millis(100), "dropping never waits");
 }
 
+/// Compaction by the broker: what it leaves is found, in order, and the end is known.
+fn compaction_leaves_holes(cluster: &Cluster) {
+    let log = KafkaLog::open(cluster.config("compact")).unwrap();
+    log.create_topic(&TopicSpec::compact("t", 1)).unwrap();
+    let soon =
+        "segment.ms=200,min.cleanable.dirty.ratio=0.01,max.compaction.lag.ms=200,delete.retention.ms=0";
+    cluster.run(&[
+        "tool",
+        "configs",
+        "--alter",
+        "--entity-type",
+        "topics",
+        "--entity-name",
+        "compact.t",
+        "--add-config",
+        soon,
+    ]);
+    let mut number = 0u64;
+    let mut found = Vec::new();
+    let begun = Instant::now();
+    loop {
+        for _ in 0..100 {
+            let key = [(number % 7) as u8];
+            let value = (number % 7 != 3).then_some(&[9u8; 50][..]);
+            log.append("t", &[Message { key: &key, value, time: Timestamp(number as i64) }]).unwrap();
+            number += 1;
+        }
+        log.sync().unwrap();
+        found.clear();
+        let mut next = 0;
+        while next < number {
+            let before = next;
+            next = log.read("t", 0, next, 30, &mut found).unwrap();
+            assert!(next > before, "a read before the end moves on");
+        }
+        assert_eq!(next, number);
+        assert!(found.is_sorted_by(|a, b| a.offset < b.offset));
+        for key in (0..7u8).filter(|key| *key != 3) {
+            let last = found.iter().rfind(|found| found.key == [key]).unwrap();
+            assert!(last.offset + 7 >= number, "the last of a key is there");
+        }
+        assert_eq!(log.tail("t", 0).unwrap().unwrap().offset, number - 1);
+        if (found.len() as u64) < number / 2 {
+            break;
+        }
+        assert!(begun.elapsed() < LONG, "the broker does not compact");
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    // From every place in a hole, the next message that is there.
+    for from in (0..number).step_by(17) {
+        let mut one = Vec::new();
+        log.read("t", 0, from, 1, &mut one).unwrap();
+        let expected = found.iter().find(|found| found.offset >= from).unwrap();
+        // It may have compacted on meanwhile.
+        assert!(one[0].offset >= expected.offset);
+        assert!(log.wait_for("t", 0, from, Duration::from_millis(1)).unwrap());
+    }
+}
+
 #[test]
 fn one_broker_dies_hangs_and_comes_back() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -247,6 +307,8 @@ fn one_broker_dies_hangs_and_comes_back() {
     });
     other.commit("g", "t", 0, 1).unwrap();
     assert_eq!(other.committed("g", "t", 0).unwrap(), Some(1));
+
+    compaction_leaves_holes(&cluster);
 
     close_in_time(&cluster, "hangs", || drop(cluster.run(&["stop"])));
     cluster.run(&["cont"]);
