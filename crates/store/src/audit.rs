@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::ops::ControlFlow;
 
 use hoga_core::event::Balance;
 use hoga_core::exchange::Exchange;
 use hoga_core::ids::{AccountId, AssetId, EXCHANGE_ACCOUNT, MarketId, Seq};
 use hoga_core::money::{Amount, SCALE};
-use rusqlite::Connection;
 
 use crate::accounts::EntryKind;
-use crate::cells::{Cells, collect};
-use crate::error::{InFile, StoreError};
+use crate::cells::Cells;
+use crate::error::StoreError;
 use crate::place;
+use crate::sql::Reader;
 
 /// The whole ledger added up, and the balances beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,27 +42,23 @@ impl LedgerAudit {
     /// `current` says that everything up to `at` is known to be applied, although the last commands up to it may have put nothing into
     /// the topic.
     pub(crate) fn take(
-        conn: &Connection,
-        path: &Path,
+        reader: &Reader<'_>,
         at: Option<Seq>,
         current: bool,
     ) -> Result<LedgerAudit, StoreError> {
-        let applied = place::applied(conn, path)?;
+        let applied = place::applied(reader)?;
         let at = at.unwrap_or(applied);
         if at > applied && !current {
             return Err(StoreError::NotReached { asked: at, applied });
         }
         let mut audit = LedgerAudit { at, applied, ..LedgerAudit::default() };
         let sql = "SELECT id, seq, account, kind, market, asset_a, account_a, fees_a, counter_a, asset_b, account_b, fees_b, counter_b
-                   FROM ledger ORDER BY id";
-        let mut statement = conn.prepare(sql).doing(path, "preparing the audit")?;
-        let mut rows = statement.query([]).doing(path, "reading the ledger")?;
-        while let Some(row) = rows.next().doing(path, "reading the ledger")? {
-            audit.add(&mut Cells::new(row, path))?;
-        }
-        let sql = "SELECT account, asset, free, locked FROM balances";
-        let mut statement = conn.prepare(sql).doing(path, "preparing the audit")?;
-        let balances = collect(&mut statement, [], path, |cells| {
+                   FROM ledger";
+        reader.each(sql, &[], &mut |cells| audit.add(cells).map(ControlFlow::Continue))?;
+        let sql = "SELECT account, asset, free, locked FROM balances
+                   UNION ALL SELECT 0, asset, CAST(sum(free) AS BIGINT), CAST(sum(locked) AS BIGINT)
+                   FROM exchange_balances GROUP BY asset";
+        let balances = reader.all(sql, &[], |cells| {
             let key = (AccountId(cells.small("account")?), AssetId(cells.small("asset")?));
             Ok((key, Balance { free: Amount(cells.int()?), locked: Amount(cells.int()?) }))
         })?;
@@ -75,10 +71,10 @@ impl LedgerAudit {
         let within = Seq(cells.unsigned()?) <= self.at;
         let account = AccountId(cells.small("account")?);
         let kind = cells.code("kind", EntryKind::from_code)?;
-        let market = cells.get::<Option<u16>>()?.map(MarketId);
+        let market = cells.maybe_small("market")?.map(MarketId);
         self.entries += u64::from(within);
         for _ in 0..2 {
-            let asset = cells.get::<Option<u16>>()?;
+            let asset = cells.maybe_small("asset")?;
             let (own, fees, counter) = (cells.int()?, cells.int()?, cells.int()?);
             let Some(asset) = asset.map(AssetId) else { break };
             let (own, fees, counter) = (i128::from(own), i128::from(fees), i128::from(counter));

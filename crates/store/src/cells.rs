@@ -3,38 +3,98 @@
 use std::path::Path;
 
 use hoga_core::ids::Timestamp;
-use rusqlite::types::FromSql;
 use rusqlite::{Params, Row, Statement};
 
 use crate::error::{InFile, StoreError};
 
+enum Source<'a> {
+    Sqlite(&'a Row<'a>),
+    #[cfg(feature = "postgres")]
+    Postgres(&'a postgres::Row),
+}
+
 /// The columns of one row, read from left to right.
 pub(crate) struct Cells<'a> {
-    row: &'a Row<'a>,
-    path: &'a Path,
+    row: Source<'a>,
+    database: &'a str,
     at: usize,
 }
 
 impl<'a> Cells<'a> {
-    pub(crate) fn new(row: &'a Row<'a>, path: &'a Path) -> Cells<'a> {
-        Cells { row, path, at: 0 }
+    pub(crate) fn sqlite(row: &'a Row<'a>, database: &'a str) -> Cells<'a> {
+        Cells { row: Source::Sqlite(row), database, at: 0 }
     }
 
-    /// The next column.
-    pub(crate) fn get<T: FromSql>(&mut self) -> Result<T, StoreError> {
-        let value = self.row.get(self.at).doing(self.path, "reading a row")?;
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres(row: &'a postgres::Row, database: &'a str) -> Cells<'a> {
+        Cells { row: Source::Postgres(row), database, at: 0 }
+    }
+
+    fn fault(&self, source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+        StoreError::Database { database: self.database.to_owned(), doing: "reading a row", source }
+    }
+
+    /// The next column as a whole number, or NULL.
+    pub(crate) fn maybe_int(&mut self) -> Result<Option<i64>, StoreError> {
+        let at = self.at;
         self.at += 1;
-        Ok(value)
+        match self.row {
+            Source::Sqlite(row) => row.get(at).map_err(|error| self.fault(error.into())),
+            #[cfg(feature = "postgres")]
+            Source::Postgres(row) => row.try_get(at).map_err(|error| self.fault(error.into())),
+        }
     }
 
     /// The next column as a whole number.
     pub(crate) fn int(&mut self) -> Result<i64, StoreError> {
-        self.get()
+        let at = self.at;
+        self.at += 1;
+        match self.row {
+            Source::Sqlite(row) => row.get(at).map_err(|error| self.fault(error.into())),
+            #[cfg(feature = "postgres")]
+            Source::Postgres(row) => row.try_get(at).map_err(|error| self.fault(error.into())),
+        }
     }
 
-    /// The next column as a number that is stored as its 64 bits (SQLite has only signed integers).
+    /// The next column as text.
+    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+        let at = self.at;
+        self.at += 1;
+        match self.row {
+            Source::Sqlite(row) => row.get(at).map_err(|error| self.fault(error.into())),
+            #[cfg(feature = "postgres")]
+            Source::Postgres(row) => row.try_get(at).map_err(|error| self.fault(error.into())),
+        }
+    }
+
+    /// The next column as bytes, or NULL.
+    pub(crate) fn bytes(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        let at = self.at;
+        self.at += 1;
+        match self.row {
+            Source::Sqlite(row) => row.get(at).map_err(|error| self.fault(error.into())),
+            #[cfg(feature = "postgres")]
+            Source::Postgres(row) => row.try_get(at).map_err(|error| self.fault(error.into())),
+        }
+    }
+
+    /// The next column as a smaller whole number, or NULL.
+    pub(crate) fn maybe_small<T: TryFrom<i64>>(
+        &mut self,
+        what: &'static str,
+    ) -> Result<Option<T>, StoreError> {
+        let Some(value) = self.maybe_int()? else { return Ok(None) };
+        T::try_from(value).map(Some).map_err(|_| self.damaged(what, value))
+    }
+
+    /// The next column as a truth value, which both databases keep as a number.
+    pub(crate) fn flag(&mut self) -> Result<bool, StoreError> {
+        self.int().map(|value| value != 0)
+    }
+
+    /// The next column as a number that is stored as its 64 bits (the databases have only signed integers).
     pub(crate) fn unsigned(&mut self) -> Result<u64, StoreError> {
-        self.get::<i64>().map(|value| value as u64)
+        self.int().map(|value| value as u64)
     }
 
     /// The next column as a smaller whole number.
@@ -56,7 +116,7 @@ impl<'a> Cells<'a> {
 
     /// The error for a value that means nothing.
     pub(crate) fn damaged(&self, what: &'static str, value: i64) -> StoreError {
-        StoreError::Damaged { file: self.path.to_path_buf(), what, value }
+        StoreError::Damaged { database: self.database.to_owned(), what, value }
     }
 }
 
@@ -67,10 +127,11 @@ pub(crate) fn collect<T>(
     path: &Path,
     mut value: impl FnMut(&mut Cells<'_>) -> Result<T, StoreError>,
 ) -> Result<Vec<T>, StoreError> {
+    let database = path.display().to_string();
     let mut rows = statement.query(params).doing(path, "running a query")?;
     let mut all = Vec::new();
     while let Some(row) = rows.next().doing(path, "reading a row")? {
-        all.push(value(&mut Cells::new(row, path))?);
+        all.push(value(&mut Cells::sqlite(row, &database))?);
     }
     Ok(all)
 }
@@ -84,7 +145,7 @@ pub(crate) fn first<T>(
 ) -> Result<Option<T>, StoreError> {
     let mut rows = statement.query(params).doing(path, "running a query")?;
     match rows.next().doing(path, "reading a row")? {
-        Some(row) => value(&mut Cells::new(row, path)).map(Some),
+        Some(row) => value(&mut Cells::sqlite(row, &path.display().to_string())).map(Some),
         None => Ok(None),
     }
 }

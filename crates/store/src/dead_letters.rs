@@ -1,19 +1,28 @@
 //! Messages that a group could not use: kept with the reason, the place and the bytes, so that nothing is swallowed.
 
 use hoga_core::ids::Timestamp;
-use rusqlite::{Connection, params};
-use std::path::Path;
 
 use crate::MAX_ROWS;
-use crate::cells::collect;
-use crate::database::ReadPool;
-use crate::error::{InFile, StoreError};
+use crate::error::StoreError;
+use crate::sql::{Kind, ReadPool, Reader, Rows, Table, Tx, values};
+
+static DEAD_LETTERS: Table = Table {
+    name: "dead_letters",
+    columns: &[
+        ("topic", Kind::Text),
+        ("partition", Kind::Int),
+        ("place", Kind::Int),
+        ("time", Kind::Int),
+        ("reason", Kind::Text),
+        ("message_key", Kind::MaybeBytes),
+        ("value", Kind::MaybeBytes),
+    ],
+    conflict: "ON CONFLICT (topic, partition, place) DO NOTHING",
+};
 
 /// A message that a group could not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Number in this database, from 1.
-    pub id: u64,
     /// Where it came from.
     pub topic: String,
     /// Its partition.
@@ -30,49 +39,36 @@ pub struct DeadLetter {
     pub value: Option<Vec<u8>>,
 }
 
-/// Stores a dead letter (its `id` is given by the database).
-pub(crate) fn store(conn: &Connection, path: &Path, letter: &DeadLetter) -> Result<(), StoreError> {
-    let sql = "INSERT INTO dead_letters (topic, partition, place, time, reason, message_key, value)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let mut insert = conn.prepare_cached(sql).doing(path, "preparing to store a dead letter")?;
-    insert
-        .execute(params![
-            letter.topic,
-            letter.partition,
-            letter.offset as i64,
-            letter.time.0,
-            letter.reason,
-            letter.key,
-            letter.value
-        ])
-        .doing(path, "storing a dead letter")?;
-    Ok(())
+/// Stores dead letters.
+pub(crate) fn store(tx: &mut Tx<'_>, letters: &[DeadLetter]) -> Result<(), StoreError> {
+    let mut rows = Rows::new(&DEAD_LETTERS);
+    for letter in letters {
+        rows.text(&letter.topic).ints([i64::from(letter.partition), letter.offset as i64, letter.time.0]);
+        // PostgreSQL's text has no zero bytes.
+        rows.text(&letter.reason.replace('\0', " ")).bytes(Some(&letter.key)).bytes(letter.value.as_deref());
+    }
+    tx.write(&rows)
 }
 
 /// How many there are.
-pub(crate) fn count(conn: &Connection, path: &Path) -> Result<u64, StoreError> {
-    let count: i64 = conn
-        .query_row("SELECT count(*) FROM dead_letters", [], |row| row.get(0))
-        .doing(path, "counting the dead letters")?;
-    Ok(count as u64)
+pub(crate) fn count(reader: &Reader<'_>) -> Result<u64, StoreError> {
+    Ok(reader.first("SELECT count(*) FROM dead_letters", &[], |cells| cells.unsigned())?.unwrap_or(0))
 }
 
 /// The latest ones, latest first.
 pub(crate) fn list(pool: &ReadPool, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-    pool.read("reading dead letters", |conn| {
-        let sql = "SELECT id, topic, partition, place, time, reason, message_key, value FROM dead_letters
-                   ORDER BY id DESC LIMIT ?1";
-        let mut statement = conn.prepare_cached(sql).doing(pool.path(), "preparing a query")?;
-        collect(&mut statement, [limit.min(MAX_ROWS) as i64], pool.path(), |cells| {
+    pool.read("reading dead letters", |reader| {
+        let sql = "SELECT topic, partition, place, time, reason, message_key, value FROM dead_letters
+                   ORDER BY time DESC, topic, partition, place DESC LIMIT ?1";
+        reader.all(sql, values![limit.min(MAX_ROWS)], |cells| {
             Ok(DeadLetter {
-                id: cells.unsigned()?,
-                topic: cells.get()?,
+                topic: cells.text()?,
                 partition: cells.small("partition")?,
                 offset: cells.unsigned()?,
                 time: cells.time()?,
-                reason: cells.get()?,
-                key: cells.get()?,
-                value: cells.get()?,
+                reason: cells.text()?,
+                key: cells.bytes()?.unwrap_or_default(),
+                value: cells.bytes()?,
             })
         })
     })

@@ -13,25 +13,40 @@ use crate::Group;
 pub enum StoreError {
     /// The database refused something.
     #[error(
-        "{}: {doing}: {source}; nothing of this step was stored, check the disk and the file and start again",
-        file.display()
+        "{database}: {doing}: {source}; nothing of this step was stored, check the database and its disk and start again"
     )]
     Database {
         /// Which database.
-        file: PathBuf,
+        database: String,
         /// What was being done.
         doing: &'static str,
         /// The database's words.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The database does not answer now. Nothing is wrong with what is stored: the group waits and goes on when it is back.
+    #[error(
+        "{database}: {doing}: {reason}. It is tried again; check that the database runs and can be reached"
+    )]
+    Unavailable {
+        /// Which database.
+        database: String,
+        /// What was being done.
+        doing: &'static str,
+        /// What came of it.
+        reason: String,
+    },
+    /// PostgreSQL is asked for, and this build has none.
+    #[error(
+        "read models on PostgreSQL are asked for, but this build was made without the feature `postgres`; use SQLite or another build"
+    )]
+    NotBuilt,
     /// The database was made by another version.
     #[error(
-        "{}: made with schema {found}, this build needs {wanted}; move the file away and it is rebuilt from the event log",
-        file.display()
+        "{database}: made with schema {found} by a newer build, this one knows {wanted}; run that build, or move the file (drop the schema) away and it is built anew from the event log"
     )]
     Schema {
         /// Which database.
-        file: PathBuf,
+        database: String,
         /// Version in the file.
         found: i64,
         /// Version of this build.
@@ -39,12 +54,11 @@ pub enum StoreError {
     },
     /// A stored value is outside what its column can mean.
     #[error(
-        "{}: {what} holds {value}, which means nothing; the file is damaged or was edited: move it away and it is rebuilt from the event log",
-        file.display()
+        "{database}: {what} holds {value}, which means nothing; the table is damaged or was edited: rebuild the group from the event log"
     )]
     Damaged {
         /// Which database.
-        file: PathBuf,
+        database: String,
         /// Which column.
         what: &'static str,
         /// What is in it.
@@ -104,6 +118,42 @@ pub enum StoreError {
         expected: u64,
         /// The number that came.
         got: u64,
+    },
+    /// Another member of the group has written a partition that this one took for its own.
+    #[error(
+        "group {}: {topic}/{partition} was written by another member meanwhile; nothing of this batch was stored, the group reads again where it stands",
+        group.as_str()
+    )]
+    Moved {
+        /// Whose reading.
+        group: Group,
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+    },
+    /// Another process consumes into this SQLite file.
+    #[error("group {}: another process writes {database}: two groups of one name need PostgreSQL; stop one of them", group.as_str())]
+    Claimed {
+        /// Whose.
+        group: Group,
+        /// The file.
+        database: String,
+    },
+    /// The log has lost what a rebuild would begin with.
+    #[error(
+        "group {}: a rebuild needs {topic}/{partition} from offset 0, but the first offset that it can have is {first}; the tables stay as they are: put back the older segments of the log, or raise its retention before the next start from nothing",
+        group.as_str()
+    )]
+    RebuildTrimmed {
+        /// Whose.
+        group: Group,
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: u32,
+        /// The first offset that the log has.
+        first: u64,
     },
     /// A message with the right number, or a repeated one, tells of another place in the journal than it can.
     #[error(
@@ -166,11 +216,16 @@ impl StoreError {
     /// Every code that [`StoreError::code`] gives of its own; each has its entry in `docs/reference/errors.md`.
     pub const CODES: &'static [&'static str] = &[
         "store-database",
+        "store-unavailable",
+        "store-not-built",
         "store-schema",
         "store-damaged",
         "store-file",
         "store-trimmed",
         "store-gap",
+        "store-moved",
+        "store-claimed",
+        "store-rebuild-trimmed",
         "store-step-back",
         "store-unknown-market",
         "store-overflow",
@@ -178,16 +233,30 @@ impl StoreError {
         "store-taken",
     ];
 
+    /// Whether the same call may work a moment later, with nothing changed here.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            StoreError::Unavailable { .. } | StoreError::Moved { .. } => true,
+            StoreError::Log { source, .. } => source.is_transient(),
+            _ => false,
+        }
+    }
+
     /// A stable name of the kind of fault.
     pub fn code(&self) -> &'static str {
         match self {
             StoreError::Database { .. } => "store-database",
+            StoreError::Unavailable { .. } => "store-unavailable",
+            StoreError::NotBuilt => "store-not-built",
             StoreError::Schema { .. } => "store-schema",
             StoreError::Damaged { .. } => "store-damaged",
             StoreError::File { .. } => "store-file",
             StoreError::Log { source, .. } => source.code(),
             StoreError::Trimmed { .. } => "store-trimmed",
             StoreError::Gap { .. } => "store-gap",
+            StoreError::Moved { .. } => "store-moved",
+            StoreError::Claimed { .. } => "store-claimed",
+            StoreError::RebuildTrimmed { .. } => "store-rebuild-trimmed",
             StoreError::StepBack { .. } => "store-step-back",
             StoreError::UnknownMarket { .. } => "store-unknown-market",
             StoreError::Overflow { .. } => "store-overflow",
@@ -219,6 +288,10 @@ pub(crate) trait InFile<T> {
 
 impl<T> InFile<T> for Result<T, rusqlite::Error> {
     fn doing(self, file: &std::path::Path, doing: &'static str) -> Result<T, StoreError> {
-        self.map_err(|source| StoreError::Database { file: file.to_path_buf(), doing, source: source.into() })
+        self.map_err(|source| StoreError::Database {
+            database: file.display().to_string(),
+            doing,
+            source: source.into(),
+        })
     }
 }

@@ -10,8 +10,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::FxHashMap;
 
 use crate::cells::{Cells, collect, first};
-use crate::database::{Safety, lock, open_writer};
+use crate::database::{lock, open_writer};
 use crate::error::{InFile, StoreError, Taken};
+use crate::sql::Safety;
 
 const SCHEMA: &str = "
 CREATE TABLE users (name TEXT PRIMARY KEY, password TEXT NOT NULL, account INTEGER NOT NULL UNIQUE, created INTEGER NOT NULL) WITHOUT ROWID;
@@ -249,8 +250,8 @@ fn is_unique(error: &rusqlite::Error) -> bool {
 
 fn read_user(cells: &mut Cells<'_>) -> Result<User, StoreError> {
     Ok(User {
-        name: cells.get()?,
-        password: cells.get()?,
+        name: cells.text()?,
+        password: cells.text()?,
         account: AccountId(cells.small("account")?),
         created: cells.time()?,
     })
@@ -258,12 +259,12 @@ fn read_user(cells: &mut Cells<'_>) -> Result<User, StoreError> {
 
 fn read_key(cells: &mut Cells<'_>) -> Result<ApiKey, StoreError> {
     Ok(ApiKey {
-        key: cells.get()?,
+        key: cells.text()?,
         kind: cells.code("kind", KeyKind::from_code)?,
-        secret: cells.get()?,
+        secret: cells.bytes()?.unwrap_or_default(),
         account: AccountId(cells.small("account")?),
-        label: cells.get()?,
+        label: cells.text()?,
         created: cells.time()?,
-        revoked: cells.get::<Option<i64>>()?.map(Timestamp),
+        revoked: cells.maybe_int()?.map(Timestamp),
     })
 }

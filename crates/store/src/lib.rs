@@ -1,36 +1,44 @@
 //! Read models: what the exchange's events say, kept in SQL for questions.
 //!
-//! Each read model is one consumer group of the event log with its own database file, its own thread and its own pool of read-only
-//! connections. What a batch of messages brings about and the offsets behind it commit in **one** transaction, so a crash repeats nothing
-//! and skips nothing: at start the offsets are read from the database, never from the log.
+//! Each read model is one consumer group of the event log with its own tables, its own thread and its own pool of read connections. What a
+//! batch of messages brings about and the offsets behind it commit in **one** transaction, so a crash repeats nothing and skips nothing: at
+//! start the offsets are read from the database, never from the log.
 //!
-//! | group | file | topic | what is in it |
+//! The tables are in SQLite, a file per group, or in PostgreSQL, a schema per group; the model does not know which ([`Database`], ADR 10).
+//!
+//! | group | file | topics | what is in it |
 //! |---|---|---|---|
 //! | `account-service` | `accounts.db` | `order.lifecycle` | balances, double-entry ledger: [`Accounts`] |
-//! | `order-projection` | `orders.db` | `order.projection` | orders, fills per account: [`Orders`] |
+//! | `order-projection` | `orders.db` | `order.projection`, `trade.completed` | orders, fills per account: [`Orders`] |
 //! | `market-data-service` | `market.db` | `trade.completed` | trades, candles, seconds for tickers: [`MarketData`] |
 //!
 //! `identity.db` ([`Identity`]) is no read model: users, API keys and secrets are only there, and each change is durable when the call
 //! returns.
 //!
-//! **Durability.** The read models run SQLite in WAL mode with `synchronous = NORMAL`: a power cut may take the last transactions, but
+//! **Durability.** On PostgreSQL a commit is durable. On SQLite the read models run in WAL mode with `synchronous = NORMAL`: a power cut may take the last transactions, but
 //! never leaves half of one, and the log brings them back. What the log may drop is told to it ([`hoga_log::event_log::EventLog::commit`])
 //! only for offsets whose transaction was synced to disk, so even then nothing is missing.
 //!
 //! **Architecture invariant:** nothing here is on the way of an order. A group that is slow or has stopped delays only its own answers.
 
+// The suite is one set of files, built once for each database.
+#![cfg_attr(test, allow(clippy::duplicate_mod))]
+
 mod accounts;
 mod audit;
 mod cells;
-mod consumer;
 mod database;
 mod dead_letters;
 mod error;
+mod handler;
 mod identity;
 mod market;
+mod model;
 mod orders;
 mod place;
 mod progress;
+mod rebuild;
+mod sql;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -46,10 +54,17 @@ pub use market::{
 pub use orders::{AccountFill, FillQuery, OrderQuery, Orders};
 pub use place::Place;
 pub use progress::GroupPosition;
-pub use stores::{Stores, StoresConfig};
+pub use rebuild::Rebuilt;
+pub use sql::{Database, PostgresConfig};
+pub use stores::{SourceFactory, Stores, StoresConfig};
 
 /// The most rows that one read returns, whatever it is asked for: Binance's largest `limit`.
 pub const MAX_ROWS: usize = 1000;
+
+/// The engine's topics.
+const TRADES: &str = "trade.completed";
+const LIFECYCLE: &str = "order.lifecycle";
+const PROJECTION: &str = "order.projection";
 
 /// The consumer groups of this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,21 +90,46 @@ impl Group {
         }
     }
 
-    /// The topic that it reads, all partitions of it.
-    pub fn topic(self) -> &'static str {
+    /// The group of a name.
+    pub fn from_name(name: &str) -> Option<Group> {
+        Group::ALL.into_iter().find(|group| group.as_str() == name)
+    }
+
+    /// The topics that it reads, all partitions of each; the first one is its own.
+    pub fn topics(self) -> &'static [&'static str] {
         match self {
-            Group::Accounts => "order.lifecycle",
-            Group::Orders => "order.projection",
-            Group::Market => "trade.completed",
+            Group::Accounts => &[LIFECYCLE],
+            Group::Orders => &[PROJECTION, TRADES],
+            Group::Market => &[TRADES],
         }
     }
 
-    /// Its database, in the stores' folder.
-    pub fn file_name(self) -> &'static str {
+    /// The first of its topics.
+    pub fn topic(self) -> &'static str {
+        self.topics()[0]
+    }
+
+    /// Its name among the migrations, and its SQLite file's without the ending.
+    fn model(self) -> &'static str {
         match self {
-            Group::Accounts => "accounts.db",
-            Group::Orders => "orders.db",
-            Group::Market => "market.db",
+            Group::Accounts => "accounts",
+            Group::Orders => "orders",
+            Group::Market => "market",
         }
+    }
+
+    /// Its SQLite file, in the stores' folder.
+    pub fn file_name(self) -> String {
+        format!("{}.db", self.model())
+    }
+
+    /// Its PostgreSQL schema, without the configured prefix.
+    pub fn schema(self) -> String {
+        self.as_str().replace('-', "_")
+    }
+
+    /// Where it is in lists by group.
+    fn index(self) -> usize {
+        Group::ALL.into_iter().position(|group| group == self).expect("all groups are in the list of all")
     }
 }

@@ -1,18 +1,17 @@
 //! Where a group stands in a partition, and the check that each message is the one that is due.
 
-use std::path::Path;
-
 use hoga_core::event::EventRecord;
 use hoga_core::ids::{Seq, Timestamp};
-use rusqlite::{Connection, Transaction, params};
 
 use crate::Group;
-use crate::cells::{collect, first};
-use crate::error::{InFile, StoreError};
+use crate::error::StoreError;
+use crate::sql::{Reader, Tx, values};
 
-/// Where a group stands in one partition of its topic.
+/// Where a group stands in one partition of a topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
+    /// The topic.
+    pub topic: &'static str,
     /// The partition.
     pub partition: u32,
     /// The offset to read next.
@@ -32,6 +31,8 @@ pub struct Place {
     pub repeated: u64,
     /// Messages that compaction removed before this group read them.
     pub compacted: u64,
+    /// Everything that the partition has of commands up to this one is applied.
+    pub complete: Seq,
 }
 
 /// Whether a message is to be applied.
@@ -50,7 +51,7 @@ impl Place {
         if skipped > 0 && !compact {
             return Err(StoreError::Trimmed {
                 group,
-                topic: group.topic().to_owned(),
+                topic: self.topic.to_owned(),
                 partition: self.partition,
                 needed: self.next_offset,
                 first: offset,
@@ -79,7 +80,7 @@ impl Place {
         if due == Due::Next && number - self.number - 1 > self.unknown {
             return Err(StoreError::Gap {
                 group,
-                topic: group.topic().to_owned(),
+                topic: self.topic.to_owned(),
                 partition: self.partition,
                 offset,
                 expected: self.number + 1,
@@ -108,7 +109,7 @@ impl Place {
     fn step_back(&self, group: Group, offset: u64, number: u64, record: &EventRecord) -> StoreError {
         StoreError::StepBack {
             group,
-            topic: group.topic().to_owned(),
+            topic: self.topic.to_owned(),
             partition: self.partition,
             offset,
             number,
@@ -118,63 +119,68 @@ impl Place {
     }
 }
 
-/// The stored places of a topic.
-pub(crate) fn load(conn: &Connection, path: &Path, topic: &str) -> Result<Vec<Place>, StoreError> {
-    let sql =
-        "SELECT partition, next_offset, number, seq, idx, time, undecoded, repeated, compacted FROM places
-               WHERE topic = ?1 ORDER BY partition";
-    let mut statement = conn.prepare_cached(sql).doing(path, "preparing to read the offsets")?;
-    collect(&mut statement, [topic], path, |cells| {
-        Ok(Place {
-            partition: cells.small("partition")?,
-            next_offset: cells.unsigned()?,
-            number: cells.unsigned()?,
-            seq: Seq(cells.unsigned()?),
-            index: cells.small("idx")?,
-            time: cells.time()?,
-            unknown: cells.unsigned()?,
-            repeated: cells.unsigned()?,
-            compacted: cells.unsigned()?,
-        })
-    })
-}
+const COLUMNS: &str =
+    "partition, next_offset, number, seq, idx, time, undecoded, repeated, compacted, complete";
 
-/// Stores the places of a topic and the applied command, in the transaction of what they stand for.
-pub(crate) fn store(
-    tx: &Transaction<'_>,
-    path: &Path,
-    topic: &str,
-    places: &[Place],
-    applied: Seq,
-) -> Result<(), StoreError> {
-    let sql = "INSERT OR REPLACE INTO places (topic, partition, next_offset, number, seq, idx, time, undecoded, repeated, compacted)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-    let mut replace = tx.prepare_cached(sql).doing(path, "preparing to store the offsets")?;
-    for place in places {
-        replace
-            .execute(params![
+/// The stored places of a group, by topic in the group's order and by partition.
+pub(crate) fn load(reader: &Reader<'_>, group: Group) -> Result<Vec<Place>, StoreError> {
+    let mut all = Vec::new();
+    for topic in group.topics() {
+        let sql = format!("SELECT {COLUMNS} FROM places WHERE topic = ?1 ORDER BY partition");
+        all.extend(reader.all(&sql, values![*topic], |cells| {
+            Ok(Place {
                 topic,
-                place.partition,
-                place.next_offset as i64,
-                place.number as i64,
-                place.seq.0 as i64,
-                place.index,
-                place.time.0,
-                place.unknown as i64,
-                place.repeated as i64,
-                place.compacted as i64,
-            ])
-            .doing(path, "storing the offsets")?;
+                partition: cells.small("partition")?,
+                next_offset: cells.unsigned()?,
+                number: cells.unsigned()?,
+                seq: Seq(cells.unsigned()?),
+                index: cells.small("idx")?,
+                time: cells.time()?,
+                unknown: cells.unsigned()?,
+                repeated: cells.unsigned()?,
+                compacted: cells.unsigned()?,
+                complete: Seq(cells.unsigned()?),
+            })
+        })?);
     }
-    let sql = "INSERT OR REPLACE INTO applied (only, seq) VALUES (1, ?1)";
-    let mut replace = tx.prepare_cached(sql).doing(path, "preparing to store the position")?;
-    replace.execute([applied.0 as i64]).doing(path, "storing the position")?;
-    Ok(())
+    Ok(all)
 }
 
-/// The last command of which everything in the group's topic is in the database.
-pub(crate) fn applied(conn: &Connection, path: &Path) -> Result<Seq, StoreError> {
-    let sql = "SELECT seq FROM applied";
-    let mut statement = conn.prepare_cached(sql).doing(path, "preparing to read the position")?;
-    Ok(Seq(first(&mut statement, [], path, |cells| cells.unsigned())?.unwrap_or(0)))
+/// Makes the row of a place that has none.
+pub(crate) fn begin(tx: &mut Tx<'_>, place: &Place) -> Result<(), StoreError> {
+    let sql = "INSERT INTO places (topic, partition, next_offset, number, seq, idx, time, undecoded, repeated, compacted, complete)
+               VALUES (?1, ?2, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT (topic, partition) DO NOTHING";
+    tx.execute(sql, values![place.topic, place.partition]).map(|_| ())
+}
+
+/// Stores a place in the transaction of what it stands for, if the stored one is still at `before`: when it is not, another member of the
+/// group has written this partition, and nothing of the transaction may stay.
+pub(crate) fn store(tx: &mut Tx<'_>, group: Group, place: &Place, before: u64) -> Result<(), StoreError> {
+    let sql = "UPDATE places SET next_offset = ?3, number = ?4, seq = ?5, idx = ?6, time = ?7, undecoded = ?8, repeated = ?9,
+               compacted = ?10, complete = ?11 WHERE topic = ?1 AND partition = ?2 AND next_offset = ?12";
+    let values = values![
+        place.topic,
+        place.partition,
+        place.next_offset,
+        place.number,
+        place.seq.0,
+        place.index,
+        place.time.0,
+        place.unknown,
+        place.repeated,
+        place.compacted,
+        place.complete.0,
+        before,
+    ];
+    if tx.execute(sql, values)? == 1 {
+        return Ok(());
+    }
+    Err(StoreError::Moved { group, topic: place.topic.to_owned(), partition: place.partition })
+}
+
+/// The last command of which everything in the group's topics is in the database.
+pub(crate) fn applied(reader: &Reader<'_>) -> Result<Seq, StoreError> {
+    let applied =
+        reader.first("SELECT coalesce(min(complete), 0) FROM places", &[], |cells| cells.unsigned())?;
+    Ok(Seq(applied.unwrap_or(0)))
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hoga_core::ids::{Seq, Timestamp};
+use hoga_log::consumer::{GroupState, Observer, Signal};
 use hoga_log::lag::Latency;
 
 use crate::Group;
@@ -43,6 +44,8 @@ pub struct GroupPosition {
     pub dead_letters: u64,
     /// Where it stands per partition, with counts of repeated and compacted messages.
     pub places: Vec<Place>,
+    /// What it waits for, when something that it needs is away: it goes on by itself.
+    pub waiting: Option<String>,
     /// Why it has stopped, if it has.
     pub fault: Option<Arc<StoreError>>,
 }
@@ -63,7 +66,12 @@ struct State {
     dead_letters: u64,
     fault: Option<Arc<StoreError>>,
     running: bool,
-    stop: bool,
+    /// What the group waits for.
+    reason: Option<String>,
+    /// How its thread is told things.
+    signal: Option<Arc<Signal>>,
+    /// When the database was last asked.
+    read: Option<Instant>,
     waiting: usize,
     samples: VecDeque<Sample>,
 }
@@ -84,10 +92,38 @@ pub(crate) struct Progress {
     state: Mutex<State>,
     /// Something was applied, or the group stopped.
     moved: Condvar,
-    /// Somebody waits for the group, or it is to stop.
-    hurry: Condvar,
     /// From a command's time to its result.
     latency: Latency,
+}
+
+/// The end of a partition in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) topic: &'static str,
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+}
+
+impl End {
+    /// The place in this partition.
+    pub(crate) fn place<'a>(&self, places: &'a [Place]) -> Option<&'a Place> {
+        places.iter().find(|place| place.topic == self.topic && place.partition == self.partition)
+    }
+
+    /// Whether a place in this partition is at the end.
+    pub(crate) fn is_reached(&self, places: &[Place]) -> bool {
+        self.offset == 0 || self.place(places).is_some_and(|place| place.next_offset >= self.offset)
+    }
+}
+
+impl Observer for Progress {
+    fn state(&self, state: &GroupState) {
+        let reason = match state {
+            GroupState::Waiting { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        lock(&self.state).reason = reason;
+    }
 }
 
 fn consumed(places: &[Place]) -> u64 {
@@ -95,21 +131,42 @@ fn consumed(places: &[Place]) -> u64 {
 }
 
 impl Progress {
-    /// The database is open; nothing runs yet.
-    pub(crate) fn opened(&self, places: &[Place], applied: Seq, dead_letters: u64) {
+    /// What the database says, while no group of this process says more.
+    pub(crate) fn read(&self, places: &[Place], applied: Seq, dead_letters: u64) {
         let mut state = lock(&self.state);
         state.places = places.to_vec();
         (state.applied, state.dead_letters) = (applied, dead_letters);
+        state.read = Some(Instant::now());
+        self.moved.notify_all();
     }
 
-    /// The group's thread begins.
+    /// Whether what the database says was read within this time.
+    pub(crate) fn is_fresh(&self, within: Duration) -> bool {
+        lock(&self.state).read.is_some_and(|at| at.elapsed() < within)
+    }
+
+    /// The group is about to start; false when it runs already.
+    pub(crate) fn start(&self, signal: Arc<Signal>) -> bool {
+        let mut state = lock(&self.state);
+        if state.running {
+            return false;
+        }
+        (state.running, state.fault, state.signal, state.reason) = (true, None, Some(signal), None);
+        state.samples.clear();
+        true
+    }
+
+    /// The group has its partitions.
     pub(crate) fn begin(&self, places: &[Place], applied: Seq, dead_letters: u64) {
         let mut state = lock(&self.state);
         state.places = places.to_vec();
         (state.applied, state.dead_letters) = (applied, dead_letters);
-        (state.running, state.stop, state.fault) = (true, false, None);
-        state.samples.clear();
         self.moved.notify_all();
+    }
+
+    /// The partitions that the member still has.
+    pub(crate) fn owned(&self, places: &[Place]) {
+        lock(&self.state).places = places.to_vec();
     }
 
     /// A batch is committed.
@@ -123,6 +180,11 @@ impl Progress {
         state.dead_letters += report.dead_letters;
         let consumed = consumed(report.places);
         state.sample(consumed, report.produced);
+        if state.waiting > 0
+            && let Some(signal) = &state.signal
+        {
+            signal.nudge();
+        }
         self.moved.notify_all();
     }
 
@@ -142,12 +204,9 @@ impl Progress {
     }
 
     pub(crate) fn stop(&self) {
-        lock(&self.state).stop = true;
-        self.hurry.notify_all();
-    }
-
-    pub(crate) fn stopping(&self) -> bool {
-        lock(&self.state).stop
+        if let Some(signal) = &lock(&self.state).signal {
+            signal.stop();
+        }
     }
 
     pub(crate) fn running(&self) -> bool {
@@ -162,13 +221,6 @@ impl Progress {
         lock(&self.state).applied
     }
 
-    /// Lets more messages gather, unless somebody waits for them or the group is to stop.
-    pub(crate) fn linger(&self, time: Duration) {
-        let state = lock(&self.state);
-        let in_peace = |state: &mut State| state.waiting == 0 && !state.stop;
-        drop(self.hurry.wait_timeout_while(state, time, in_peace).unwrap_or_else(PoisonError::into_inner));
-    }
-
     /// Waits until `reached` holds for (applied, places); false when the time is over or the group has stopped before.
     pub(crate) fn wait(&self, timeout: Duration, reached: impl Fn(Seq, &[Place]) -> bool) -> bool {
         let mut state = lock(&self.state);
@@ -176,7 +228,9 @@ impl Progress {
             return true;
         }
         state.waiting += 1;
-        self.hurry.notify_all();
+        if let Some(signal) = &state.signal {
+            signal.nudge();
+        }
         let on_its_way = |state: &mut State| {
             state.running && state.fault.is_none() && !reached(state.applied, &state.places)
         };
@@ -187,17 +241,18 @@ impl Progress {
     }
 
     /// The position, given the end offsets of the partitions now.
-    pub(crate) fn position(&self, group: Group, ends: &[u64]) -> GroupPosition {
+    pub(crate) fn position(&self, group: Group, ends: &[End]) -> GroupPosition {
         let mut state = lock(&self.state);
         let done = consumed(&state.places);
-        let end: u64 = ends.iter().sum();
+        let end: u64 = ends.iter().map(|end| end.offset).sum();
         if !ends.is_empty() {
             state.sample(done, end);
         }
         let lag = ends
             .iter()
-            .enumerate()
-            .map(|(at, end)| end.saturating_sub(state.places.get(at).map_or(0, |place| place.next_offset)))
+            .map(|end| {
+                end.offset.saturating_sub(end.place(&state.places).map_or(0, |place| place.next_offset))
+            })
             .sum();
         let (consumed_per_second, produced_per_second) = state.rates();
         GroupPosition {
@@ -213,6 +268,7 @@ impl Progress {
             batches: state.batches,
             dead_letters: state.dead_letters,
             places: state.places.clone(),
+            waiting: state.reason.clone(),
             fault: state.fault.clone(),
         }
     }

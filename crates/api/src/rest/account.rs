@@ -130,7 +130,8 @@ pub(super) async fn my_trades(call: &Call<'_>) -> Result<Reply, ApiError> {
         render::units(&mut out, ",\"qty\":", fill.qty.0);
         render::units(&mut out, ",\"quoteQty\":", fill.quote.0);
         render::units(&mut out, ",\"commission\":", fill.fee.0);
-        render::plain(&mut out, ",\"commissionAsset\":", catalog.asset(fill.fee_asset));
+        let fee_asset = if fill.side == Side::Buy { instrument.base } else { instrument.quote };
+        render::plain(&mut out, ",\"commissionAsset\":", catalog.asset(fee_asset));
         render::int(&mut out, ",\"time\":", fill.time.millis());
         render::boolean(&mut out, ",\"isBuyer\":", fill.side == Side::Buy);
         render::boolean(&mut out, ",\"isMaker\":", fill.maker);

@@ -8,59 +8,87 @@
 //!
 //! Entries are only appended, and each names the entry before it of the same account: reading an account's entries backwards needs no
 //! index, which would be written all over.
+//!
+//! All messages of an account are in one partition, so entries are numbered per partition, and members of the group that own different
+//! partitions never meet in a row. Only account 0 gets something from all of them, the fees: what it got is kept per partition and summed
+//! when it is read.
 
 mod reads;
-
-use std::path::Path;
 
 use hoga_core::event::{Balance, Event, EventRecord, Fill, OrderEvent, Transfer, TransferKind};
 use hoga_core::ids::{AccountId, AssetId, EXCHANGE_ACCOUNT, MarketId, Seq, Timestamp};
 use hoga_core::instrument::{Instrument, Name};
 use hoga_core::money::Amount;
 use hoga_core::order::Side;
-use rusqlite::{Connection, Transaction, params};
 use rustc_hash::FxHashMap;
 
 use crate::Group;
-use crate::cells::collect;
-use crate::consumer::{Applied, Model};
-use crate::error::{InFile, StoreError};
+use crate::error::StoreError;
+use crate::model::{Applied, Delivery, Model, Owned};
+use crate::sql::{Kind, Reader, Rows, Table, Tx, values};
 
 pub use reads::{Accounts, LedgerEntry, Legs};
 
-const SCHEMA: &str = "
-CREATE TABLE assets (asset INTEGER PRIMARY KEY, name TEXT NOT NULL);
-CREATE TABLE markets (market INTEGER PRIMARY KEY, symbol TEXT NOT NULL, base INTEGER NOT NULL, quote INTEGER NOT NULL);
-CREATE TABLE accounts (account INTEGER PRIMARY KEY, created INTEGER, last_entry INTEGER NOT NULL);
-CREATE TABLE balances (
-    account INTEGER NOT NULL, asset INTEGER NOT NULL, free INTEGER NOT NULL, locked INTEGER NOT NULL,
-    PRIMARY KEY (account, asset)
-) WITHOUT ROWID;
-CREATE TABLE ledger (
-    id INTEGER PRIMARY KEY, seq INTEGER NOT NULL, idx INTEGER NOT NULL, time INTEGER NOT NULL,
-    account INTEGER NOT NULL, kind INTEGER NOT NULL, market INTEGER, reference INTEGER NOT NULL, previous INTEGER NOT NULL,
-    asset_a INTEGER NOT NULL, account_a INTEGER NOT NULL, fees_a INTEGER NOT NULL, counter_a INTEGER NOT NULL,
-    asset_b INTEGER, account_b INTEGER NOT NULL, fees_b INTEGER NOT NULL, counter_b INTEGER NOT NULL,
-    CHECK (account_a + fees_a + counter_a = 0 AND account_b + fees_b + counter_b = 0)
-);
-CREATE VIEW postings (entry, seq, book, owner, asset, amount) AS
-    SELECT id, seq, 'account', account, asset_a, account_a FROM ledger
-    UNION ALL SELECT id, seq, 'fees', 0, asset_a, fees_a FROM ledger WHERE fees_a <> 0
-    UNION ALL SELECT id, seq, CASE WHEN kind >= 2 THEN 'clearing' ELSE 'external' END, market, asset_a, counter_a FROM ledger
-    UNION ALL SELECT id, seq, 'account', account, asset_b, account_b FROM ledger WHERE asset_b IS NOT NULL
-    UNION ALL SELECT id, seq, 'fees', 0, asset_b, fees_b FROM ledger WHERE asset_b IS NOT NULL AND fees_b <> 0
-    UNION ALL SELECT id, seq, 'clearing', market, asset_b, counter_b FROM ledger WHERE asset_b IS NOT NULL;";
+static ASSETS: Table = Table {
+    name: "assets",
+    columns: &[("asset", Kind::Int), ("name", Kind::Text)],
+    conflict: "ON CONFLICT (asset) DO UPDATE SET name = excluded.name",
+};
 
-const INSERT_ENTRY: &str =
-    "INSERT INTO ledger (id, seq, idx, time, account, kind, market, reference, previous,
-    asset_a, account_a, fees_a, counter_a, asset_b, account_b, fees_b, counter_b)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+static MARKETS: Table = Table {
+    name: "markets",
+    columns: &[("market", Kind::Int), ("symbol", Kind::Text), ("base", Kind::Int), ("quote", Kind::Int)],
+    conflict: "ON CONFLICT (market) DO UPDATE SET symbol = excluded.symbol, base = excluded.base, quote = excluded.quote",
+};
 
-const UPSERT_BALANCE: &str = "INSERT INTO balances (account, asset, free, locked) VALUES (?1, ?2, ?3, ?4)
-    ON CONFLICT (account, asset) DO UPDATE SET free = excluded.free, locked = excluded.locked";
+static ACCOUNTS: Table = Table {
+    name: "accounts",
+    columns: &[
+        ("account", Kind::Int),
+        ("partition", Kind::Int),
+        ("created", Kind::MaybeInt),
+        ("last_entry", Kind::Int),
+    ],
+    conflict: "ON CONFLICT (account) DO UPDATE SET created = coalesce(accounts.created, excluded.created),
+        last_entry = CASE WHEN excluded.last_entry > accounts.last_entry THEN excluded.last_entry ELSE accounts.last_entry END",
+};
 
-const UPSERT_ACCOUNT: &str = "INSERT INTO accounts (account, created, last_entry) VALUES (?1, ?2, ?3)
-    ON CONFLICT (account) DO UPDATE SET created = coalesce(created, excluded.created), last_entry = max(last_entry, excluded.last_entry)";
+static BALANCES: Table = Table {
+    name: "balances",
+    columns: &[("account", Kind::Int), ("asset", Kind::Int), ("free", Kind::Int), ("locked", Kind::Int)],
+    conflict: "ON CONFLICT (account, asset) DO UPDATE SET free = excluded.free, locked = excluded.locked",
+};
+
+static EXCHANGE_BALANCES: Table = Table {
+    name: "exchange_balances",
+    columns: &[("partition", Kind::Int), ("asset", Kind::Int), ("free", Kind::Int), ("locked", Kind::Int)],
+    conflict: "ON CONFLICT (partition, asset) DO UPDATE SET free = excluded.free, locked = excluded.locked",
+};
+
+static LEDGER: Table = Table {
+    name: "ledger",
+    columns: &[
+        ("partition", Kind::Int),
+        ("id", Kind::Int),
+        ("seq", Kind::Int),
+        ("idx", Kind::Int),
+        ("time", Kind::Int),
+        ("account", Kind::Int),
+        ("kind", Kind::Int),
+        ("market", Kind::MaybeInt),
+        ("reference", Kind::Int),
+        ("previous", Kind::Int),
+        ("asset_a", Kind::Int),
+        ("account_a", Kind::Int),
+        ("fees_a", Kind::Int),
+        ("counter_a", Kind::Int),
+        ("asset_b", Kind::MaybeInt),
+        ("account_b", Kind::Int),
+        ("fees_b", Kind::Int),
+        ("counter_b", Kind::Int),
+    ],
+    conflict: "",
+};
 
 /// What moved the money of a ledger entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,30 +146,58 @@ struct Assets {
     quote: AssetId,
 }
 
-#[derive(Default)]
 struct AccountTouched {
+    partition: u32,
     created: Option<Timestamp>,
     last_entry: u64,
 }
 
-/// What has to be known between batches, and the batch being gathered.
+/// One partition between batches.
 #[derive(Default)]
-pub(crate) struct AccountModel {
-    markets: FxHashMap<MarketId, Assets>,
+struct Part {
     /// Of each account with entries, its latest one.
     last_entry: FxHashMap<AccountId, u64>,
-    /// Account 0's balances: no event gives them whole, so they are carried on.
+    /// What account 0 got from this partition: no event gives its balances whole, so they are carried on.
     exchange: FxHashMap<AssetId, Balance>,
-    next_entry: u64,
-    new_assets: Vec<(AssetId, Name)>,
-    new_markets: Vec<Instrument>,
+    /// The number of the last entry.
+    entries: u64,
+}
+
+/// What has to be known between batches, and the batch being gathered.
+pub(crate) struct AccountModel {
+    /// Of all partitions: they are defined in that of account 0.
+    markets: FxHashMap<MarketId, Assets>,
+    parts: FxHashMap<u32, Part>,
+    new_assets: FxHashMap<AssetId, Name>,
+    new_markets: FxHashMap<MarketId, Instrument>,
     accounts: FxHashMap<AccountId, AccountTouched>,
     balances: FxHashMap<(AccountId, AssetId), Balance>,
-    entries: Vec<Entry>,
+    exchange: FxHashMap<(u32, AssetId), Balance>,
+    ledger: Rows,
+}
+
+impl Default for AccountModel {
+    fn default() -> AccountModel {
+        AccountModel {
+            markets: FxHashMap::default(),
+            parts: FxHashMap::default(),
+            new_assets: FxHashMap::default(),
+            new_markets: FxHashMap::default(),
+            accounts: FxHashMap::default(),
+            balances: FxHashMap::default(),
+            exchange: FxHashMap::default(),
+            ledger: Rows::new(&LEDGER),
+        }
+    }
 }
 
 impl AccountModel {
-    fn apply_order(&mut self, record: &EventRecord, event: &OrderEvent) -> Result<Applied, StoreError> {
+    fn apply_order(
+        &mut self,
+        partition: u32,
+        record: &EventRecord,
+        event: &OrderEvent,
+    ) -> Result<Applied, StoreError> {
         let request = &event.order.request;
         let Some(&assets) = self.markets.get(&request.market) else {
             return Ok(Applied::NeedsMarket(request.market));
@@ -150,9 +206,9 @@ impl AccountModel {
             let entry =
                 fill_entry(record, event, fill, assets).ok_or_else(|| overflow(record, "a posting"))?;
             for legs in [Some(entry.a), entry.b].into_iter().flatten() {
-                self.add_to_exchange(record, legs.asset, legs.fees, Amount::ZERO)?;
+                self.add_to_exchange(partition, record, legs.asset, legs.fees, Amount::ZERO)?;
             }
-            self.entries.push(entry);
+            self.enter(partition, &entry);
         }
         if request.account != EXCHANGE_ACCOUNT {
             self.balances.insert((request.account, assets.base), event.base);
@@ -161,7 +217,12 @@ impl AccountModel {
         Ok(Applied::Done)
     }
 
-    fn apply_transfer(&mut self, record: &EventRecord, transfer: &Transfer) -> Result<(), StoreError> {
+    fn apply_transfer(
+        &mut self,
+        partition: u32,
+        record: &EventRecord,
+        transfer: &Transfer,
+    ) -> Result<(), StoreError> {
         if transfer.repeated {
             return Ok(());
         }
@@ -175,7 +236,7 @@ impl AccountModel {
         if let Some((kind, moved)) = kind {
             let a =
                 Legs { asset: transfer.asset, account: moved, fees: Amount::ZERO, counter: Amount(-moved.0) };
-            self.entries.push(Entry {
+            let entry = Entry {
                 seq: record.seq,
                 index: record.index,
                 time: record.time,
@@ -185,7 +246,8 @@ impl AccountModel {
                 reference: transfer.withdrawal.0,
                 a,
                 b: None,
-            });
+            };
+            self.enter(partition, &entry);
         }
         if transfer.account != EXCHANGE_ACCOUNT {
             self.balances.insert((transfer.account, transfer.asset), transfer.balance);
@@ -197,11 +259,12 @@ impl AccountModel {
             TransferKind::WithdrawalSettled => (Amount::ZERO, minus),
             TransferKind::WithdrawalReleased => (amount, minus),
         };
-        self.add_to_exchange(record, transfer.asset, free, locked)
+        self.add_to_exchange(partition, record, transfer.asset, free, locked)
     }
 
     fn add_to_exchange(
         &mut self,
+        partition: u32,
         record: &EventRecord,
         asset: AssetId,
         free: Amount,
@@ -210,118 +273,97 @@ impl AccountModel {
         if free == Amount::ZERO && locked == Amount::ZERO {
             return Ok(());
         }
-        let balance = self.exchange.entry(asset).or_default();
+        let balance = self.parts.entry(partition).or_default().exchange.entry(asset).or_default();
         let sum = balance.free.checked_add(free).zip(balance.locked.checked_add(locked));
         let (free, locked) = sum.ok_or_else(|| overflow(record, "the exchange's balance"))?;
         *balance = Balance { free, locked };
-        self.balances.insert((EXCHANGE_ACCOUNT, asset), *balance);
+        self.exchange.insert((partition, asset), *balance);
         Ok(())
     }
 
-    fn flush_definitions(&mut self, tx: &Transaction<'_>, path: &Path) -> Result<(), StoreError> {
-        for (asset, name) in self.new_assets.drain(..) {
-            tx.execute(
-                "INSERT OR REPLACE INTO assets (asset, name) VALUES (?1, ?2)",
-                params![asset.0, name.as_str()],
-            )
-            .doing(path, "storing an asset")?;
-        }
-        for instrument in self.new_markets.drain(..) {
-            tx.execute(
-                "INSERT OR REPLACE INTO markets (market, symbol, base, quote) VALUES (?1, ?2, ?3, ?4)",
-                params![instrument.id.0, instrument.symbol.as_str(), instrument.base.0, instrument.quote.0],
-            )
-            .doing(path, "storing a market")?;
-        }
-        Ok(())
+    fn touch(&mut self, partition: u32, account: AccountId) -> &mut AccountTouched {
+        let new = AccountTouched { partition, created: None, last_entry: 0 };
+        self.accounts.entry(account).or_insert(new)
     }
 
-    fn flush_entries(&mut self, tx: &Transaction<'_>, path: &Path) -> Result<(), StoreError> {
-        let mut insert = tx.prepare_cached(INSERT_ENTRY).doing(path, "preparing to store ledger entries")?;
-        for entry in self.entries.drain(..) {
-            let id = self.next_entry;
-            self.next_entry += 1;
-            let previous = self.last_entry.insert(entry.account, id).unwrap_or(0);
-            self.accounts.entry(entry.account).or_default().last_entry = id;
-            let a = &entry.a;
-            let b = entry.b.as_ref();
-            insert
-                .execute(params![
-                    id as i64,
-                    entry.seq.0 as i64,
-                    entry.index,
-                    entry.time.0,
-                    entry.account.0,
-                    entry.kind as u8,
-                    entry.market.map(|market| market.0),
-                    entry.reference as i64,
-                    previous as i64,
-                    a.asset.0,
-                    a.account.0,
-                    a.fees.0,
-                    a.counter.0,
-                    b.map(|legs| legs.asset.0),
-                    b.map_or(0, |legs| legs.account.0),
-                    b.map_or(0, |legs| legs.fees.0),
-                    b.map_or(0, |legs| legs.counter.0),
-                ])
-                .doing(path, "storing a ledger entry")?;
-        }
-        Ok(())
+    /// Numbers an entry and gathers it.
+    fn enter(&mut self, partition: u32, entry: &Entry) {
+        let part = self.parts.entry(partition).or_default();
+        part.entries += 1;
+        let id = part.entries;
+        let previous = part.last_entry.insert(entry.account, id).unwrap_or(0);
+        self.touch(partition, entry.account).last_entry = id;
+        let (a, b) = (&entry.a, entry.b.as_ref());
+        self.ledger
+            .ints([i64::from(partition), id as i64, entry.seq.0 as i64, i64::from(entry.index), entry.time.0])
+            .ints([i64::from(entry.account.0), entry.kind as i64])
+            .maybe_int(entry.market.map(|market| i64::from(market.0)))
+            .ints([entry.reference as i64, previous as i64])
+            .ints([i64::from(a.asset.0), a.account.0, a.fees.0, a.counter.0])
+            .maybe_int(b.map(|legs| i64::from(legs.asset.0)))
+            .ints(b.map_or([0; 3], |legs| [legs.account.0, legs.fees.0, legs.counter.0]));
     }
 }
 
 impl Model for AccountModel {
     const GROUP: Group = Group::Accounts;
-    const SCHEMA: &'static str = SCHEMA;
-    const SCHEMA_VERSION: i64 = 1;
 
-    fn load(conn: &Connection, path: &Path) -> Result<AccountModel, StoreError> {
-        let mut model = AccountModel::default();
-        let mut statement =
-            conn.prepare("SELECT market, base, quote FROM markets").doing(path, "reading the markets")?;
-        let markets = collect(&mut statement, [], path, |cells| {
-            let market = MarketId(cells.small("market")?);
-            Ok((
-                market,
-                Assets { base: AssetId(cells.small("base")?), quote: AssetId(cells.small("quote")?) },
-            ))
-        })?;
-        model.markets.extend(markets);
-        let mut statement = conn
-            .prepare("SELECT account, last_entry FROM accounts WHERE last_entry > 0")
-            .doing(path, "reading the accounts")?;
-        let last = collect(&mut statement, [], path, |cells| {
-            Ok((AccountId(cells.small("account")?), cells.unsigned()?))
-        })?;
-        model.last_entry.extend(last);
-        let mut statement = conn
-            .prepare("SELECT asset, free, locked FROM balances WHERE account = 0")
-            .doing(path, "reading the exchange's balances")?;
-        let exchange = collect(&mut statement, [], path, |cells| {
-            let asset = AssetId(cells.small("asset")?);
-            Ok((asset, Balance { free: Amount(cells.int()?), locked: Amount(cells.int()?) }))
-        })?;
-        model.exchange.extend(exchange);
-        let last: i64 = conn
-            .query_row("SELECT coalesce(max(id), 0) FROM ledger", [], |row| row.get(0))
-            .doing(path, "reading the last ledger entry")?;
-        model.next_entry = last as u64 + 1;
-        Ok(model)
+    fn load(&mut self, reader: &Reader<'_>, owned: &[Owned]) -> Result<(), StoreError> {
+        self.refresh(reader)?;
+        for partition in owned.iter().map(|owned| owned.partition) {
+            let sql = "SELECT account, last_entry FROM accounts WHERE partition = ?1 AND last_entry > 0";
+            let last_entry = reader.all(sql, values![partition], |cells| {
+                Ok((AccountId(cells.small("account")?), cells.unsigned()?))
+            })?;
+            let sql = "SELECT asset, free, locked FROM exchange_balances WHERE partition = ?1";
+            let exchange = reader.all(sql, values![partition], |cells| {
+                let asset = AssetId(cells.small("asset")?);
+                Ok((asset, Balance { free: Amount(cells.int()?), locked: Amount(cells.int()?) }))
+            })?;
+            let sql = "SELECT coalesce(max(id), 0) FROM ledger WHERE partition = ?1";
+            let entries = reader.first(sql, values![partition], |cells| cells.unsigned())?.unwrap_or(0);
+            let part = Part {
+                last_entry: last_entry.into_iter().collect(),
+                exchange: exchange.into_iter().collect(),
+                entries,
+            };
+            self.parts.insert(partition, part);
+        }
+        Ok(())
     }
 
-    fn apply(&mut self, record: &EventRecord) -> Result<Applied, StoreError> {
+    fn forget(&mut self, lost: &[Owned]) {
+        for owned in lost {
+            self.parts.remove(&owned.partition);
+        }
+    }
+
+    fn refresh(&mut self, reader: &Reader<'_>) -> Result<(), StoreError> {
+        let markets = reader.all("SELECT market, base, quote FROM markets", &[], |cells| {
+            let market = MarketId(cells.small("market")?);
+            let assets =
+                Assets { base: AssetId(cells.small("base")?), quote: AssetId(cells.small("quote")?) };
+            Ok((market, assets))
+        })?;
+        self.markets.extend(markets);
+        Ok(())
+    }
+
+    fn apply(&mut self, from: Delivery, record: &EventRecord) -> Result<Applied, StoreError> {
+        let partition = from.of.partition;
         match &record.event {
-            Event::Order(event) => return self.apply_order(record, event),
-            Event::Transfer(transfer) => self.apply_transfer(record, transfer)?,
+            Event::Order(event) => return self.apply_order(partition, record, event),
+            Event::Transfer(transfer) => self.apply_transfer(partition, record, transfer)?,
             Event::AccountCreated { account } => {
-                self.accounts.entry(*account).or_default().created = Some(record.time);
+                self.touch(partition, *account).created = Some(record.time);
             }
-            Event::AssetAdded { id, name } => self.new_assets.push((*id, *name)),
+            Event::AssetAdded { id, name } => {
+                self.new_assets.insert(*id, *name);
+            }
             Event::InstrumentSet(instrument) => {
                 let assets = Assets { base: instrument.base, quote: instrument.quote };
                 self.markets.insert(instrument.id, assets);
-                self.new_markets.push(*instrument);
+                self.new_markets.insert(instrument.id, *instrument);
             }
             Event::StateSet { .. } | Event::Rejected(_) => {}
             Event::Trade(_) | Event::Level(_) => return Ok(Applied::Unusable("not an event of accounts")),
@@ -329,28 +371,44 @@ impl Model for AccountModel {
         Ok(Applied::Done)
     }
 
-    fn flush(&mut self, tx: &Transaction<'_>, path: &Path) -> Result<(), StoreError> {
-        self.flush_definitions(tx, path)?;
-        self.flush_entries(tx, path)?;
-        let mut accounts: Vec<_> = self.accounts.drain().collect();
-        accounts.sort_unstable_by_key(|(account, _)| *account);
-        let mut upsert = tx.prepare_cached(UPSERT_ACCOUNT).doing(path, "preparing to store accounts")?;
-        for (account, touched) in accounts {
-            let created = touched.created.map(|time| time.0);
-            upsert
-                .execute(params![account.0, created, touched.last_entry as i64])
-                .doing(path, "storing an account")?;
+    fn flush(&mut self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        // In the order of the keys: neighbours share pages, and two members lock rows in one order.
+        let mut assets = Rows::new(&ASSETS);
+        for (asset, name) in sorted_by_key(self.new_assets.drain()) {
+            assets.int(i64::from(asset.0)).text(name.as_str());
         }
-        let mut balances: Vec<_> = self.balances.drain().collect();
-        balances.sort_unstable_by_key(|(key, _)| *key);
-        let mut upsert = tx.prepare_cached(UPSERT_BALANCE).doing(path, "preparing to store balances")?;
-        for ((account, asset), balance) in balances {
-            upsert
-                .execute(params![account.0, asset.0, balance.free.0, balance.locked.0])
-                .doing(path, "storing a balance")?;
+        let mut markets = Rows::new(&MARKETS);
+        for (market, set) in sorted_by_key(self.new_markets.drain()) {
+            markets.int(i64::from(market.0)).text(set.symbol.as_str());
+            markets.ints([i64::from(set.base.0), i64::from(set.quote.0)]);
         }
+        let mut accounts = Rows::new(&ACCOUNTS);
+        for (account, touched) in sorted_by_key(self.accounts.drain()) {
+            accounts.ints([i64::from(account.0), i64::from(touched.partition)]);
+            accounts.maybe_int(touched.created.map(|time| time.0)).int(touched.last_entry as i64);
+        }
+        let mut balances = Rows::new(&BALANCES);
+        for ((account, asset), balance) in sorted_by_key(self.balances.drain()) {
+            let key = [i64::from(account.0), i64::from(asset.0)];
+            balances.ints(key).ints([balance.free.0, balance.locked.0]);
+        }
+        let mut exchange = Rows::new(&EXCHANGE_BALANCES);
+        for ((partition, asset), balance) in sorted_by_key(self.exchange.drain()) {
+            let key = [i64::from(partition), i64::from(asset.0)];
+            exchange.ints(key).ints([balance.free.0, balance.locked.0]);
+        }
+        for rows in [&assets, &markets, &accounts, &balances, &exchange, &self.ledger] {
+            tx.write(rows)?;
+        }
+        self.ledger.clear();
         Ok(())
     }
+}
+
+fn sorted_by_key<K: Ord + Copy, V>(entries: impl Iterator<Item = (K, V)>) -> Vec<(K, V)> {
+    let mut all: Vec<(K, V)> = entries.collect();
+    all.sort_unstable_by_key(|(key, _)| *key);
+    all
 }
 
 fn overflow(record: &EventRecord, what: &'static str) -> StoreError {

@@ -1,15 +1,14 @@
 //! Questions to the accounts database.
 
 use hoga_core::event::Balance;
-use hoga_core::ids::{AccountId, AssetId, MarketId, Seq, Timestamp};
+use hoga_core::ids::{AccountId, AssetId, EXCHANGE_ACCOUNT, MarketId, Seq, Timestamp};
 use hoga_core::money::Amount;
-use rusqlite::params;
 
 use super::EntryKind;
 use crate::audit::LedgerAudit;
-use crate::cells::{Cells, collect, first};
-use crate::database::ReadPool;
-use crate::error::{InFile, StoreError};
+use crate::cells::Cells;
+use crate::error::StoreError;
+use crate::sql::{ReadPool, values};
 use crate::{DeadLetter, MAX_ROWS};
 
 /// The postings of a ledger entry in one asset; they sum to zero.
@@ -28,7 +27,7 @@ pub struct Legs {
 /// One entry of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// Number of the entry, from 1.
+    /// Number of the entry among those of its partition, from 1: it grows along the entries of an account.
     pub id: u64,
     /// The command behind it.
     pub seq: Seq,
@@ -58,10 +57,14 @@ pub struct Accounts {
 impl Accounts {
     /// All balances of an account that were ever touched, ascending by asset. Account 0 holds the fees.
     pub fn balances(&self, account: AccountId) -> Result<Vec<(AssetId, Balance)>, StoreError> {
-        self.pool.read("reading balances", |conn| {
-            let sql = "SELECT asset, free, locked FROM balances WHERE account = ?1 ORDER BY asset";
-            let mut statement = conn.prepare_cached(sql).doing(self.pool.path(), "preparing a query")?;
-            collect(&mut statement, [account.0], self.pool.path(), |cells| {
+        self.pool.read("reading balances", |reader| {
+            let sql = if account == EXCHANGE_ACCOUNT {
+                "SELECT asset, CAST(sum(free) AS BIGINT), CAST(sum(locked) AS BIGINT) FROM exchange_balances
+                 WHERE ?1 = 0 GROUP BY asset ORDER BY asset"
+            } else {
+                "SELECT asset, free, locked FROM balances WHERE account = ?1 ORDER BY asset"
+            };
+            reader.all(sql, values![account.0], |cells| {
                 let asset = AssetId(cells.small("asset")?);
                 Ok((asset, Balance { free: Amount(cells.int()?), locked: Amount(cells.int()?) }))
             })
@@ -76,26 +79,24 @@ impl Accounts {
         before: Option<u64>,
         limit: usize,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        let path = self.pool.path();
-        self.pool.read("reading ledger entries", |conn| {
+        self.pool.read("reading ledger entries", |reader| {
+            let sql = "SELECT partition, last_entry FROM accounts WHERE account = ?1";
+            let known = reader.first(sql, values![account.0], |cells| Ok((cells.int()?, cells.int()?)))?;
+            let Some((partition, last)) = known else { return Ok(Vec::new()) };
             let mut at = match before {
-                None => {
-                    let sql = "SELECT last_entry FROM accounts WHERE account = ?1";
-                    let mut last = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-                    first(&mut last, [account.0], path, |cells| cells.int())?.unwrap_or(0)
-                }
+                None => last,
                 Some(id) => {
-                    let sql = "SELECT previous FROM ledger WHERE id = ?1 AND account = ?2";
-                    let mut previous = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-                    first(&mut previous, params![id as i64, account.0], path, |cells| cells.int())?.unwrap_or(0)
+                    let sql = "SELECT previous FROM ledger WHERE partition = ?1 AND id = ?2 AND account = ?3";
+                    let values = values![partition, id, account.0];
+                    reader.first(sql, values, |cells| cells.int())?.unwrap_or(0)
                 }
             };
             let sql = "SELECT previous, id, seq, time, account, kind, market, reference, asset_a, account_a, fees_a, counter_a,
-                asset_b, account_b, fees_b, counter_b FROM ledger WHERE id = ?1";
-            let mut entry = conn.prepare_cached(sql).doing(path, "preparing a query")?;
+                asset_b, account_b, fees_b, counter_b FROM ledger WHERE partition = ?1 AND id = ?2";
             let mut entries = Vec::new();
             while at != 0 && entries.len() < limit.min(MAX_ROWS) {
-                let Some((previous, found)) = first(&mut entry, [at], path, read_entry)? else { break };
+                let found = reader.first(sql, values![partition, at], read_entry)?;
+                let Some((previous, found)) = found else { break };
                 entries.push(found);
                 at = previous;
             }
@@ -106,13 +107,12 @@ impl Accounts {
     /// Adds up the whole ledger, as of command `at` (`None`: as far as the ledger has come). Reads every entry: some seconds for tens of
     /// millions of them. Fails with [`StoreError::NotReached`] when the ledger has not come so far.
     pub fn audit(&self, at: Option<Seq>) -> Result<LedgerAudit, StoreError> {
-        self.pool.read("auditing the ledger", |conn| LedgerAudit::take(conn, self.pool.path(), at, false))
+        self.pool.read("auditing the ledger", |reader| LedgerAudit::take(reader, at, false))
     }
 
     /// As [`Accounts::audit`], of a command that is known to be reached.
     pub(crate) fn audit_reached(&self, at: Seq) -> Result<LedgerAudit, StoreError> {
-        self.pool
-            .read("auditing the ledger", |conn| LedgerAudit::take(conn, self.pool.path(), Some(at), true))
+        self.pool.read("auditing the ledger", |reader| LedgerAudit::take(reader, Some(at), true))
     }
 
     /// Messages that this group could not use, latest first.
@@ -129,7 +129,7 @@ fn read_entry(cells: &mut Cells<'_>) -> Result<(i64, LedgerEntry), StoreError> {
         time: cells.time()?,
         account: AccountId(cells.small("account")?),
         kind: cells.code("kind", EntryKind::from_code)?,
-        market: cells.get::<Option<u16>>()?.map(MarketId),
+        market: cells.maybe_small("market")?.map(MarketId),
         reference: cells.unsigned()?,
         first: Legs {
             asset: AssetId(cells.small("asset_a")?),
@@ -139,7 +139,7 @@ fn read_entry(cells: &mut Cells<'_>) -> Result<(i64, LedgerEntry), StoreError> {
         },
         second: None,
     };
-    if let Some(asset) = cells.get::<Option<u16>>()? {
+    if let Some(asset) = cells.maybe_small("asset_b")? {
         entry.second = Some(Legs {
             asset: AssetId(asset),
             account: Amount(cells.int()?),

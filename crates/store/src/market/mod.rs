@@ -6,45 +6,70 @@
 mod aggregate;
 mod reads;
 
-use std::path::Path;
-
 use hoga_core::event::{Event, EventRecord, Trade};
 use hoga_core::folds::candle::{Candle, Interval, Tick};
 use hoga_core::ids::{MarketId, Timestamp};
 use hoga_core::order::Side;
-use rusqlite::{Connection, Statement, Transaction, params};
 use rustc_hash::FxHashMap;
 
 use crate::Group;
-use crate::consumer::{Applied, Model};
-use crate::error::{InFile, StoreError};
+use crate::error::StoreError;
+use crate::model::{Applied, Delivery, Model, Owned};
+use crate::sql::{Kind, Reader, Rows, Table, Tx, values};
 
 pub use aggregate::{AggregateTrade, Aggregator};
 pub use reads::{CandleQuery, MarketData, MarketResume, MarketTrade, TradeQuery};
 
-const SCHEMA: &str = "
-CREATE TABLE trades (
-    market INTEGER NOT NULL, id INTEGER NOT NULL, time INTEGER NOT NULL, price INTEGER NOT NULL, qty INTEGER NOT NULL,
-    quote INTEGER NOT NULL, taker_buys INTEGER NOT NULL, buy_order INTEGER NOT NULL, sell_order INTEGER NOT NULL,
-    aggregate INTEGER NOT NULL,
-    PRIMARY KEY (market, id)
-) WITHOUT ROWID;
-CREATE TABLE candles (
-    market INTEGER NOT NULL, seconds INTEGER NOT NULL, open_time INTEGER NOT NULL,
-    open INTEGER NOT NULL, high INTEGER NOT NULL, low INTEGER NOT NULL, close INTEGER NOT NULL,
-    volume INTEGER NOT NULL, quote_volume INTEGER NOT NULL, trades INTEGER NOT NULL,
-    taker_base INTEGER NOT NULL, taker_quote INTEGER NOT NULL, first_trade INTEGER NOT NULL, last_trade INTEGER NOT NULL,
-    first_time INTEGER NOT NULL, last_time INTEGER NOT NULL, revision INTEGER NOT NULL,
-    PRIMARY KEY (market, seconds, open_time)
-) WITHOUT ROWID;";
+static MARKETS: Table = Table {
+    name: "markets",
+    columns: &[("market", Kind::Int), ("partition", Kind::Int)],
+    conflict: "ON CONFLICT (market) DO NOTHING",
+};
 
-const INSERT_TRADE: &str =
-    "INSERT INTO trades (market, id, time, price, qty, quote, taker_buys, buy_order, sell_order, aggregate)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+static TRADES: Table = Table {
+    name: "trades",
+    columns: &[
+        ("market", Kind::Int),
+        ("id", Kind::Int),
+        ("time", Kind::Int),
+        ("price", Kind::Int),
+        ("qty", Kind::Int),
+        ("quote", Kind::Int),
+        ("taker_buys", Kind::Int),
+        ("buy_order", Kind::Int),
+        ("sell_order", Kind::Int),
+        ("aggregate", Kind::Int),
+    ],
+    conflict: "",
+};
 
-const REPLACE_CANDLE: &str = "INSERT OR REPLACE INTO candles (market, seconds, open_time, open, high, low, close, volume, quote_volume,
-    trades, taker_base, taker_quote, first_trade, last_trade, first_time, last_time, revision)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+static CANDLES: Table = Table {
+    name: "candles",
+    columns: &[
+        ("market", Kind::Int),
+        ("seconds", Kind::Int),
+        ("open_time", Kind::Int),
+        ("open", Kind::Int),
+        ("high", Kind::Int),
+        ("low", Kind::Int),
+        ("close", Kind::Int),
+        ("volume", Kind::Int),
+        ("quote_volume", Kind::Int),
+        ("trades", Kind::Int),
+        ("taker_base", Kind::Int),
+        ("taker_quote", Kind::Int),
+        ("first_trade", Kind::Int),
+        ("last_trade", Kind::Int),
+        ("first_time", Kind::Int),
+        ("last_time", Kind::Int),
+        ("revision", Kind::Int),
+    ],
+    conflict: "ON CONFLICT (market, seconds, open_time) DO UPDATE SET open = excluded.open, high = excluded.high, low = excluded.low,
+        close = excluded.close, volume = excluded.volume, quote_volume = excluded.quote_volume, trades = excluded.trades,
+        taker_base = excluded.taker_base, taker_quote = excluded.taker_quote, first_trade = excluded.first_trade,
+        last_trade = excluded.last_trade, first_time = excluded.first_time, last_time = excluded.last_time,
+        revision = excluded.revision",
+};
 
 /// How an interval is written in the table: its length in seconds.
 fn seconds(interval: Interval) -> i64 {
@@ -67,22 +92,39 @@ struct Running {
 /// One market between batches: the running candles and where its numbering stands.
 #[derive(Default)]
 struct Market {
+    partition: u32,
+    /// Whether the table of markets has it.
+    known: bool,
     last: Option<(hoga_core::ids::TradeId, Timestamp)>,
     aggregator: Aggregator,
     running: [Option<Running>; Interval::ALL.len()],
 }
 
 /// What has to be known between batches, and the batch being gathered.
-#[derive(Default)]
 pub(crate) struct MarketModel {
     markets: FxHashMap<MarketId, Market>,
     trades: Vec<Folded>,
     finished: Vec<(MarketId, Interval, Candle)>,
+    trade_rows: Rows,
+    candle_rows: Rows,
+}
+
+impl Default for MarketModel {
+    fn default() -> MarketModel {
+        MarketModel {
+            markets: FxHashMap::default(),
+            trades: Vec::new(),
+            finished: Vec::new(),
+            trade_rows: Rows::new(&TRADES),
+            candle_rows: Rows::new(&CANDLES),
+        }
+    }
 }
 
 impl MarketModel {
-    fn fold(&mut self, trade: &Trade, time: Timestamp) -> Applied {
-        let market = self.markets.entry(trade.market).or_default();
+    fn fold(&mut self, partition: u32, trade: &Trade, time: Timestamp) -> Applied {
+        let new = || Market { partition, ..Market::default() };
+        let market = self.markets.entry(trade.market).or_insert_with(new);
         if market.last.is_some_and(|(id, at)| trade.id <= id || time < at) {
             return Applied::Unusable(
                 "a trade with a number or a time before that of the last one in its market",
@@ -113,54 +155,55 @@ impl MarketModel {
 
 impl Model for MarketModel {
     const GROUP: Group = Group::Market;
-    const SCHEMA: &'static str = SCHEMA;
-    const SCHEMA_VERSION: i64 = 1;
 
-    fn load(conn: &Connection, path: &Path) -> Result<MarketModel, StoreError> {
-        let mut model = MarketModel::default();
-        for market in reads::markets(conn, path)? {
-            let Some(last) = reads::last_trade(conn, path, market)? else { continue };
-            let mut state = Market {
-                last: Some((last.trade.id, last.trade.time)),
-                aggregator: Aggregator::resume(last.aggregate, &last.trade),
-                ..Market::default()
-            };
-            for (interval, slot) in Interval::ALL.into_iter().zip(&mut state.running) {
-                let candle = reads::last_candle(conn, path, market, interval)?;
-                *slot = candle.map(|candle| Running { candle, changed: false });
+    fn load(&mut self, reader: &Reader<'_>, owned: &[Owned]) -> Result<(), StoreError> {
+        for partition in owned.iter().map(|owned| owned.partition) {
+            let sql = "SELECT market FROM markets WHERE partition = ?1 ORDER BY market";
+            let markets =
+                reader.all(sql, values![partition], |cells| Ok(MarketId(cells.small("market")?)))?;
+            for market in markets {
+                let Some(last) = reads::last_trade(reader, market)? else { continue };
+                let mut state = Market {
+                    partition,
+                    known: true,
+                    last: Some((last.trade.id, last.trade.time)),
+                    aggregator: Aggregator::resume(last.aggregate, &last.trade),
+                    ..Market::default()
+                };
+                for (interval, slot) in Interval::ALL.into_iter().zip(&mut state.running) {
+                    let candle = reads::last_candle(reader, market, interval)?;
+                    *slot = candle.map(|candle| Running { candle, changed: false });
+                }
+                self.markets.insert(market, state);
             }
-            model.markets.insert(market, state);
         }
-        Ok(model)
+        Ok(())
     }
 
-    fn apply(&mut self, record: &EventRecord) -> Result<Applied, StoreError> {
+    fn forget(&mut self, lost: &[Owned]) {
+        self.markets.retain(|_, market| lost.iter().all(|owned| owned.partition != market.partition));
+    }
+
+    fn apply(&mut self, from: Delivery, record: &EventRecord) -> Result<Applied, StoreError> {
         match &record.event {
-            Event::Trade(trade) => Ok(self.fold(trade, record.time)),
+            Event::Trade(trade) => Ok(self.fold(from.of.partition, trade, record.time)),
             _ => Ok(Applied::Unusable("not a trade")),
         }
     }
 
-    fn flush(&mut self, tx: &Transaction<'_>, path: &Path) -> Result<(), StoreError> {
+    fn flush(&mut self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         self.trades.sort_unstable_by_key(|folded| (folded.trade.market, folded.trade.id));
-        let mut insert = tx.prepare_cached(INSERT_TRADE).doing(path, "preparing to store trades")?;
         for Folded { time, trade, aggregate } in self.trades.drain(..) {
-            insert
-                .execute(params![
-                    trade.market.0,
-                    trade.id.0 as i64,
-                    time.0,
-                    trade.price.0,
-                    trade.qty.0,
-                    trade.quote.0,
-                    trade.taker_side == Side::Buy,
-                    trade.buy_order.0 as i64,
-                    trade.sell_order.0 as i64,
-                    aggregate as i64,
-                ])
-                .doing(path, "storing a trade")?;
+            self.trade_rows
+                .ints([i64::from(trade.market.0), trade.id.0 as i64, time.0])
+                .ints([trade.price.0, trade.qty.0, trade.quote.0, i64::from(trade.taker_side == Side::Buy)])
+                .ints([trade.buy_order.0 as i64, trade.sell_order.0 as i64, aggregate as i64]);
         }
+        let mut markets = Rows::new(&MARKETS);
         for (market, state) in &mut self.markets {
+            if !std::mem::replace(&mut state.known, true) {
+                markets.ints([i64::from(market.0), i64::from(state.partition)]);
+            }
             for (interval, slot) in Interval::ALL.into_iter().zip(&mut state.running) {
                 if let Some(running) = slot.as_mut().filter(|running| running.changed) {
                     running.changed = false;
@@ -170,41 +213,20 @@ impl Model for MarketModel {
         }
         self.finished
             .sort_unstable_by_key(|(market, interval, candle)| (*market, *interval, candle.open_time));
-        let mut replace = tx.prepare_cached(REPLACE_CANDLE).doing(path, "preparing to store candles")?;
         for (market, interval, candle) in self.finished.drain(..) {
-            store_candle(&mut replace, path, market, interval, &candle)?;
+            self.candle_rows
+                .ints([i64::from(market.0), seconds(interval), candle.open_time.0])
+                .ints([candle.open.0, candle.high.0, candle.low.0, candle.close.0])
+                .ints([candle.volume.0, candle.quote_volume.0, candle.trades as i64])
+                .ints([candle.taker_base.0, candle.taker_quote.0])
+                .ints([candle.first_trade.0 as i64, candle.last_trade.0 as i64])
+                .ints([candle.first_time.0, candle.last_time.0, i64::from(candle.revision)]);
         }
+        for rows in [&markets, &self.trade_rows, &self.candle_rows] {
+            tx.write(rows)?;
+        }
+        self.trade_rows.clear();
+        self.candle_rows.clear();
         Ok(())
     }
-}
-
-fn store_candle(
-    replace: &mut Statement<'_>,
-    path: &Path,
-    market: MarketId,
-    interval: Interval,
-    candle: &Candle,
-) -> Result<(), StoreError> {
-    replace
-        .execute(params![
-            market.0,
-            seconds(interval),
-            candle.open_time.0,
-            candle.open.0,
-            candle.high.0,
-            candle.low.0,
-            candle.close.0,
-            candle.volume.0,
-            candle.quote_volume.0,
-            candle.trades as i64,
-            candle.taker_base.0,
-            candle.taker_quote.0,
-            candle.first_trade.0 as i64,
-            candle.last_trade.0 as i64,
-            candle.first_time.0,
-            candle.last_time.0,
-            candle.revision,
-        ])
-        .doing(path, "storing a candle")?;
-    Ok(())
 }

@@ -1,18 +1,17 @@
 //! Questions to the market database.
 
-use std::path::Path;
+use std::ops::ControlFlow;
 
 use hoga_core::folds::candle::{Candle, Interval, filled};
 use hoga_core::folds::ticker::{Ticker24h, WINDOW_SECONDS};
 use hoga_core::ids::{MarketId, OrderId, Seq, Timestamp, TradeId};
 use hoga_core::money::{Amount, Price, Qty};
 use hoga_core::order::Side;
-use rusqlite::{Connection, params};
 
 use super::{AggregateTrade, Aggregator, seconds};
-use crate::cells::{Cells, collect, first, lowest_where};
-use crate::database::ReadPool;
-use crate::error::{InFile, StoreError};
+use crate::cells::{Cells, lowest_where};
+use crate::error::StoreError;
+use crate::sql::{ReadPool, Reader, values};
 use crate::{DeadLetter, MAX_ROWS, place};
 
 /// A trade as everybody may see it.
@@ -108,11 +107,11 @@ const CANDLE_COLUMNS: &str = "open_time, open, high, low, close, volume, quote_v
 impl MarketData {
     /// The latest trades, ascending.
     pub fn recent_trades(&self, market: MarketId, limit: usize) -> Result<Vec<MarketTrade>, StoreError> {
-        self.pool.read("reading trades", |conn| {
-            let Some(last) = last_trade(conn, self.pool.path(), market)? else { return Ok(Vec::new()) };
+        self.pool.read("reading trades", |reader| {
+            let Some(last) = last_trade(reader, market)? else { return Ok(Vec::new()) };
             let limit = limit.min(MAX_ROWS) as u64;
             let from = (last.trade.id.0 + 1).saturating_sub(limit);
-            self.trades(conn, market, TradeId(from), limit as usize)
+            self.trades(reader, market, TradeId(from), limit as usize)
         })
     }
 
@@ -123,7 +122,7 @@ impl MarketData {
         from: TradeId,
         limit: usize,
     ) -> Result<Vec<MarketTrade>, StoreError> {
-        self.pool.read("reading trades", |conn| self.trades(conn, market, from, limit.min(MAX_ROWS)))
+        self.pool.read("reading trades", |reader| self.trades(reader, market, from, limit.min(MAX_ROWS)))
     }
 
     /// Aggregate trades, ascending. With `from_id` or `start`: the first ones from there; else the latest ones.
@@ -133,19 +132,18 @@ impl MarketData {
         query: &TradeQuery,
     ) -> Result<Vec<AggregateTrade>, StoreError> {
         let limit = query.limit.min(MAX_ROWS) as u64;
-        self.pool.read("reading aggregate trades", |conn| {
-            let path = self.pool.path();
-            let Some(last) = last_trade(conn, path, market)? else { return Ok(Vec::new()) };
+        self.pool.read("reading aggregate trades", |reader| {
+            let Some(last) = last_trade(reader, market)? else { return Ok(Vec::new()) };
             let end = last.trade.id.0;
             let mut low = query.from_id.unwrap_or(1).max(1);
             let mut high = last.aggregate;
             if let Some(start) = query.start {
-                let trade = first_trade_where(conn, path, market, end, |found| found.trade.time >= start)?;
-                low = low.max(aggregate_of(conn, path, market, trade)?.unwrap_or(high + 1));
+                let trade = first_trade_where(reader, market, end, |found| found.trade.time >= start)?;
+                low = low.max(aggregate_of(reader, market, trade)?.unwrap_or(high + 1));
             }
             if let Some(until) = query.end {
-                let trade = first_trade_where(conn, path, market, end, |found| found.trade.time > until)?;
-                high = aggregate_of(conn, path, market, trade)?.map_or(high, |past| past - 1);
+                let trade = first_trade_where(reader, market, end, |found| found.trade.time > until)?;
+                high = aggregate_of(reader, market, trade)?.map_or(high, |past| past - 1);
             }
             if query.from_id.is_some() || query.start.is_some() {
                 high = high.min(low.saturating_add(limit).saturating_sub(1));
@@ -155,8 +153,8 @@ impl MarketData {
             if low > high || limit == 0 {
                 return Ok(Vec::new());
             }
-            let from = first_trade_where(conn, path, market, end, |found| found.aggregate >= low)?;
-            self.aggregate(conn, market, from, high)
+            let from = first_trade_where(reader, market, end, |found| found.aggregate >= low)?;
+            self.aggregate(reader, market, from, high)
         })
     }
 
@@ -170,14 +168,12 @@ impl MarketData {
         query: &CandleQuery,
         now: Timestamp,
     ) -> Result<Vec<Candle>, StoreError> {
-        let path = self.pool.path();
         let limit = query.limit.min(MAX_ROWS) as i64;
-        self.pool.read("reading candles", |conn| {
-            let Some(latest) = last_candle(conn, path, market, interval)? else { return Ok(Vec::new()) };
+        self.pool.read("reading candles", |reader| {
+            let Some(latest) = last_candle(reader, market, interval)? else { return Ok(Vec::new()) };
             let sql = "SELECT min(open_time) FROM candles WHERE market = ?1 AND seconds = ?2";
-            let mut statement = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-            let key = params![market.0, seconds(interval)];
-            let oldest = first(&mut statement, key, path, |cells| cells.time())?.unwrap_or(latest.open_time);
+            let key = values![market.0, seconds(interval)];
+            let oldest = reader.first(sql, key, |cells| cells.time())?.unwrap_or(latest.open_time);
             let mut low = oldest;
             let mut high = interval.floor(now).max(latest.open_time);
             if let Some(end) = query.end {
@@ -194,29 +190,28 @@ impl MarketData {
             if low > high || limit == 0 {
                 return Ok(Vec::new());
             }
-            let known = candles_between(conn, path, market, interval, low, high)?;
+            let known = candles_between(reader, market, interval, low, high)?;
             let sql = "SELECT close FROM candles WHERE market = ?1 AND seconds = ?2 AND open_time < ?3
                        ORDER BY open_time DESC LIMIT 1";
-            let mut statement = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-            let key = params![market.0, seconds(interval), low.0];
-            let before = first(&mut statement, key, path, |cells| cells.int().map(Price))?;
+            let key = values![market.0, seconds(interval), low.0];
+            let before = reader.first(sql, key, |cells| cells.int().map(Price))?;
             Ok(filled(known, interval, low, interval.next(high), before).collect())
         })
     }
 
     /// The 1s candles with trades that open at `from` or later, ascending: what a rolling 24-hour ticker is made of.
     pub fn traded_seconds(&self, market: MarketId, from: Timestamp) -> Result<Vec<Candle>, StoreError> {
-        self.pool.read("reading the candles of a day", |conn| {
-            candles_between(conn, self.pool.path(), market, Interval::S1, from, Timestamp(i64::MAX))
+        self.pool.read("reading the candles of a day", |reader| {
+            candles_between(reader, market, Interval::S1, from, Timestamp(i64::MAX))
         })
     }
 
     /// The latest candle with trades of each interval.
     pub fn latest_candles(&self, market: MarketId) -> Result<Vec<(Interval, Candle)>, StoreError> {
-        self.pool.read("reading the latest candles", |conn| {
+        self.pool.read("reading the latest candles", |reader| {
             let mut candles = Vec::new();
             for interval in Interval::ALL {
-                let latest = last_candle(conn, self.pool.path(), market, interval)?;
+                let latest = last_candle(reader, market, interval)?;
                 candles.extend(latest.map(|candle| (interval, candle)));
             }
             Ok(candles)
@@ -225,21 +220,19 @@ impl MarketData {
 
     /// Where all markets that have traded stand, and the last command of which everything is in here.
     pub fn resume(&self) -> Result<(Seq, Vec<MarketResume>), StoreError> {
-        let path = self.pool.path();
-        self.pool.read("reading where the markets stand", |conn| {
+        self.pool.read("reading where the markets stand", |reader| {
             let mut all = Vec::new();
-            for market in markets(conn, path)? {
-                let Some(last) = last_trade(conn, path, market)? else { continue };
+            for market in markets(reader)? {
+                let Some(last) = last_trade(reader, market)? else { continue };
                 let end = last.trade.id.0;
-                let from =
-                    first_trade_where(conn, path, market, end, |found| found.aggregate >= last.aggregate)?;
+                let from = first_trade_where(reader, market, end, |found| found.aggregate >= last.aggregate)?;
                 let mut aggregate = AggregateTrade::of(last.aggregate, &last.trade);
-                if let Some(whole) = self.aggregate(conn, market, from, last.aggregate)?.pop() {
+                if let Some(whole) = self.aggregate(reader, market, from, last.aggregate)?.pop() {
                     aggregate = whole;
                 }
                 let mut candles = Vec::new();
                 for interval in Interval::ALL {
-                    let latest = last_candle(conn, path, market, interval)?;
+                    let latest = last_candle(reader, market, interval)?;
                     candles.extend(latest.map(|candle| (interval, candle)));
                 }
                 all.push(MarketResume {
@@ -248,10 +241,10 @@ impl MarketData {
                     aggregate,
                     aggregator: Aggregator::resume(last.aggregate, &last.trade),
                     candles,
-                    ticker: ticker(conn, path, market, &last.trade)?,
+                    ticker: ticker(reader, market, &last.trade)?,
                 });
             }
-            Ok((place::applied(conn, path)?, all))
+            Ok((place::applied(reader)?, all))
         })
     }
 
@@ -262,59 +255,53 @@ impl MarketData {
 
     fn trades(
         &self,
-        conn: &Connection,
+        reader: &Reader<'_>,
         market: MarketId,
         from: TradeId,
         limit: usize,
     ) -> Result<Vec<MarketTrade>, StoreError> {
-        let path = self.pool.path();
         let sql =
             format!("SELECT {TRADE_COLUMNS} FROM trades WHERE market = ?1 AND id >= ?2 ORDER BY id LIMIT ?3");
-        let mut statement = conn.prepare_cached(&sql).doing(path, "preparing a query")?;
-        let params = params![market.0, number(from.0), limit as i64];
-        collect(&mut statement, params, path, |cells| Ok(read_trade(cells)?.trade))
+        let params = values![market.0, number(from.0), limit];
+        reader.all(&sql, params, |cells| Ok(read_trade(cells)?.trade))
     }
 
     /// The aggregates from trade `from` to aggregate `last`.
     fn aggregate(
         &self,
-        conn: &Connection,
+        reader: &Reader<'_>,
         market: MarketId,
         from: u64,
         last: u64,
     ) -> Result<Vec<AggregateTrade>, StoreError> {
-        let path = self.pool.path();
         let sql = format!("SELECT {TRADE_COLUMNS} FROM trades WHERE market = ?1 AND id >= ?2 ORDER BY id");
-        let mut statement = conn.prepare_cached(&sql).doing(path, "preparing a query")?;
-        let mut rows =
-            statement.query(params![market.0, number(from)]).doing(path, "reading aggregate trades")?;
         let mut all: Vec<AggregateTrade> = Vec::new();
-        while let Some(row) = rows.next().doing(path, "reading aggregate trades")? {
-            let Numbered { trade, aggregate } = read_trade(&mut Cells::new(row, path))?;
+        reader.each(&sql, values![market.0, number(from)], &mut |cells| {
+            let Numbered { trade, aggregate } = read_trade(cells)?;
             if aggregate > last {
-                break;
+                return Ok(ControlFlow::Break(()));
             }
             match all.last_mut() {
                 Some(running) if running.id == aggregate => running.add(&trade),
                 _ => all.push(AggregateTrade::of(aggregate, &trade)),
             }
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(all)
     }
 }
 
-/// A number of the API as SQLite has it: numbers above the highest one are beyond everything that is stored.
+/// A number of the API as the databases have it: numbers above the highest one are beyond everything that is stored.
 fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// The markets that have traded, ascending.
-pub(super) fn markets(conn: &Connection, path: &Path) -> Result<Vec<MarketId>, StoreError> {
+pub(super) fn markets(reader: &Reader<'_>) -> Result<Vec<MarketId>, StoreError> {
     let sql = "SELECT market FROM trades WHERE market > ?1 ORDER BY market LIMIT 1";
-    let mut next = conn.prepare_cached(sql).doing(path, "preparing a query")?;
     let mut all = Vec::new();
-    let mut after = -1;
-    while let Some(market) = first(&mut next, [after], path, |cells| cells.small("market"))? {
+    let mut after = -1_i64;
+    while let Some(market) = reader.first(sql, values![after], |cells| cells.small("market"))? {
         all.push(MarketId(market));
         after = i64::from(market);
     }
@@ -322,33 +309,25 @@ pub(super) fn markets(conn: &Connection, path: &Path) -> Result<Vec<MarketId>, S
 }
 
 /// The market's last trade.
-pub(super) fn last_trade(
-    conn: &Connection,
-    path: &Path,
-    market: MarketId,
-) -> Result<Option<Numbered>, StoreError> {
+pub(super) fn last_trade(reader: &Reader<'_>, market: MarketId) -> Result<Option<Numbered>, StoreError> {
     let sql = format!("SELECT {TRADE_COLUMNS} FROM trades WHERE market = ?1 ORDER BY id DESC LIMIT 1");
-    let mut statement = conn.prepare_cached(&sql).doing(path, "preparing a query")?;
-    first(&mut statement, [market.0], path, read_trade)
+    reader.first(&sql, values![market.0], read_trade)
 }
 
 /// The latest candle with trades.
 pub(super) fn last_candle(
-    conn: &Connection,
-    path: &Path,
+    reader: &Reader<'_>,
     market: MarketId,
     interval: Interval,
 ) -> Result<Option<Candle>, StoreError> {
     let sql = format!(
         "SELECT {CANDLE_COLUMNS} FROM candles WHERE market = ?1 AND seconds = ?2 ORDER BY open_time DESC LIMIT 1"
     );
-    let mut statement = conn.prepare_cached(&sql).doing(path, "preparing a query")?;
-    first(&mut statement, params![market.0, seconds(interval)], path, read_candle)
+    reader.first(&sql, values![market.0, seconds(interval)], read_candle)
 }
 
 fn candles_between(
-    conn: &Connection,
-    path: &Path,
+    reader: &Reader<'_>,
     market: MarketId,
     interval: Interval,
     low: Timestamp,
@@ -357,53 +336,38 @@ fn candles_between(
     let sql = format!(
         "SELECT {CANDLE_COLUMNS} FROM candles WHERE market = ?1 AND seconds = ?2 AND open_time BETWEEN ?3 AND ?4 ORDER BY open_time"
     );
-    let mut statement = conn.prepare_cached(&sql).doing(path, "preparing a query")?;
-    collect(&mut statement, params![market.0, seconds(interval), low.0, high.0], path, read_candle)
+    reader.all(&sql, values![market.0, seconds(interval), low.0, high.0], read_candle)
 }
 
 /// The first trade number up to `last` (else `last + 1`) for which `reached` holds, which it does for all trades after such a one.
 fn first_trade_where(
-    conn: &Connection,
-    path: &Path,
+    reader: &Reader<'_>,
     market: MarketId,
     last: u64,
     reached: impl Fn(&Numbered) -> bool,
 ) -> Result<u64, StoreError> {
     let sql =
         format!("SELECT {TRADE_COLUMNS} FROM trades WHERE market = ?1 AND id >= ?2 ORDER BY id LIMIT 1");
-    let mut statement = conn.prepare_cached(&sql).doing(path, "preparing a query")?;
     lowest_where(1, last, |id| {
-        let found = first(&mut statement, params![market.0, number(id)], path, read_trade)?;
+        let found = reader.first(&sql, values![market.0, number(id)], read_trade)?;
         Ok(found.is_none_or(|found| reached(&found)))
     })
 }
 
 /// The aggregate of trade `id`, or of the first one after it.
-fn aggregate_of(
-    conn: &Connection,
-    path: &Path,
-    market: MarketId,
-    id: u64,
-) -> Result<Option<u64>, StoreError> {
+fn aggregate_of(reader: &Reader<'_>, market: MarketId, id: u64) -> Result<Option<u64>, StoreError> {
     let sql = "SELECT aggregate FROM trades WHERE market = ?1 AND id >= ?2 ORDER BY id LIMIT 1";
-    let mut statement = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-    first(&mut statement, params![market.0, number(id)], path, |cells| cells.unsigned())
+    reader.first(sql, values![market.0, number(id)], |cells| cells.unsigned())
 }
 
 /// The 24-hour ticker from the stored 1s candles: those of the window that ends with the last trade, and the one before it.
-fn ticker(
-    conn: &Connection,
-    path: &Path,
-    market: MarketId,
-    last: &MarketTrade,
-) -> Result<Ticker24h, StoreError> {
+fn ticker(reader: &Reader<'_>, market: MarketId, last: &MarketTrade) -> Result<Ticker24h, StoreError> {
     let start = Timestamp(Interval::S1.floor(last.time).0 - WINDOW_SECONDS * 1_000_000);
     let sql = "SELECT coalesce(max(open_time), ?3) FROM candles WHERE market = ?1 AND seconds = ?2 AND open_time <= ?3";
-    let mut statement = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-    let key = params![market.0, seconds(Interval::S1), start.0];
-    let from = first(&mut statement, key, path, |cells| cells.time())?.unwrap_or(start);
+    let key = values![market.0, seconds(Interval::S1), start.0];
+    let from = reader.first(sql, key, |cells| cells.time())?.unwrap_or(start);
     let mut ticker = Ticker24h::new();
-    for candle in candles_between(conn, path, market, Interval::S1, from, last.time)? {
+    for candle in candles_between(reader, market, Interval::S1, from, last.time)? {
         // The quantity of the last trade is shown only of the very last second.
         ticker.add_second(&candle, last.qty);
     }
@@ -417,7 +381,7 @@ fn read_trade(cells: &mut Cells<'_>) -> Result<Numbered, StoreError> {
         price: Price(cells.int()?),
         qty: Qty(cells.int()?),
         quote: Amount(cells.int()?),
-        taker_side: if cells.int()? != 0 { Side::Buy } else { Side::Sell },
+        taker_side: if cells.flag()? { Side::Buy } else { Side::Sell },
         buy_order: OrderId(cells.unsigned()?),
         sell_order: OrderId(cells.unsigned()?),
     };

@@ -1,5 +1,9 @@
 //! `order-projection`: the last state of every order, and the fills of every account.
 //!
+//! Orders come from `order.projection`, which keeps the last message of each order for ever; fills come from `trade.completed`, since
+//! compaction takes the messages in which an order was filled earlier. A row of an order remembers the number of its message: an older
+//! one that comes late (a dead letter played again) changes nothing.
+//!
 //! An index over all orders by account, or by client id, would be written all over for each new order: at some millions of orders each
 //! row of a batch dirties a page of its own. So both indexes begin with the part of the id space that the order is in (2¹⁴ orders):
 //! what is written stays in a megabyte at the end, and a question goes through the parts, newest or oldest first, at a few
@@ -7,15 +11,15 @@
 
 mod reads;
 
-use hoga_core::event::{Event, EventRecord, Execution, Fill};
-use hoga_core::ids::{AccountId, ClientId, MarketId, OrderId, Timestamp, TradeId};
+use hoga_core::event::{Event, EventRecord, Trade};
+use hoga_core::ids::{AccountId, ClientId, MarketId, OrderId, Timestamp};
 use hoga_core::order::{Order, Side};
-use rusqlite::{Connection, Transaction, params};
 use rustc_hash::FxHashMap;
 
-use crate::Group;
-use crate::consumer::{Applied, Model};
-use crate::error::{InFile, StoreError};
+use crate::error::StoreError;
+use crate::model::{Applied, Delivery, Model, Owned};
+use crate::sql::{Kind, Reader, Rows, Table, Tx};
+use crate::{Group, PROJECTION, TRADES};
 
 pub use reads::{AccountFill, FillQuery, OrderQuery, Orders};
 
@@ -25,38 +29,59 @@ pub(crate) const ORDER_PART_BITS: u32 = 14;
 /// Trades of a market per part: 2¹³.
 pub(crate) const TRADE_PART_BITS: u32 = 13;
 
-const SCHEMA: &str = "
-CREATE TABLE orders (
-    id INTEGER PRIMARY KEY, account INTEGER NOT NULL, market INTEGER NOT NULL,
-    side INTEGER NOT NULL, type INTEGER NOT NULL, tif INTEGER NOT NULL,
-    price INTEGER NOT NULL, stop_price INTEGER NOT NULL, qty INTEGER NOT NULL, quote_qty INTEGER NOT NULL,
-    iceberg_qty INTEGER NOT NULL, trailing_delta INTEGER NOT NULL, stp INTEGER NOT NULL, client_id TEXT NOT NULL,
-    status INTEGER NOT NULL, working INTEGER NOT NULL, filled INTEGER NOT NULL, filled_quote INTEGER NOT NULL,
-    prevented INTEGER NOT NULL, list_id INTEGER NOT NULL,
-    created INTEGER NOT NULL, updated INTEGER NOT NULL, working_since INTEGER NOT NULL,
-    client_key INTEGER NOT NULL, first_trade INTEGER, last_trade INTEGER
-);
-CREATE INDEX orders_by_owner ON orders (id >> 14, account, market);
-CREATE INDEX orders_by_client ON orders (id >> 14, client_key);
-CREATE TABLE fills (
-    market INTEGER NOT NULL, part INTEGER NOT NULL, account INTEGER NOT NULL, trade INTEGER NOT NULL, order_id INTEGER NOT NULL,
-    time INTEGER NOT NULL, buyer INTEGER NOT NULL, maker INTEGER NOT NULL, price INTEGER NOT NULL, qty INTEGER NOT NULL,
-    quote INTEGER NOT NULL, fee INTEGER NOT NULL, fee_asset INTEGER NOT NULL,
-    PRIMARY KEY (market, part, account, trade, order_id)
-) WITHOUT ROWID;";
+static ORDERS: Table = Table {
+    name: "orders",
+    columns: &[
+        ("id", Kind::Int),
+        ("account", Kind::Int),
+        ("market", Kind::Int),
+        ("side", Kind::Int),
+        ("type", Kind::Int),
+        ("tif", Kind::Int),
+        ("price", Kind::Int),
+        ("stop_price", Kind::Int),
+        ("qty", Kind::Int),
+        ("quote_qty", Kind::Int),
+        ("iceberg_qty", Kind::Int),
+        ("trailing_delta", Kind::Int),
+        ("stp", Kind::Int),
+        ("client_id", Kind::Text),
+        ("status", Kind::Int),
+        ("working", Kind::Int),
+        ("filled", Kind::Int),
+        ("filled_quote", Kind::Int),
+        ("prevented", Kind::Int),
+        ("list_id", Kind::Int),
+        ("created", Kind::Int),
+        ("updated", Kind::Int),
+        ("working_since", Kind::Int),
+        ("client_key", Kind::Int),
+        ("number", Kind::Int),
+    ],
+    conflict: "ON CONFLICT (id) DO UPDATE SET price = excluded.price, qty = excluded.qty, status = excluded.status,
+        working = excluded.working, filled = excluded.filled, filled_quote = excluded.filled_quote, prevented = excluded.prevented,
+        updated = excluded.updated, working_since = excluded.working_since, number = excluded.number
+        WHERE excluded.number > orders.number",
+};
 
-const UPSERT_ORDER: &str = "INSERT INTO orders (id, account, market, side, type, tif, price, stop_price, qty, quote_qty, iceberg_qty,
-    trailing_delta, stp, client_id, status, working, filled, filled_quote, prevented, list_id, created, updated, working_since,
-    client_key, first_trade, last_trade)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)
-    ON CONFLICT (id) DO UPDATE SET price = excluded.price, qty = excluded.qty, status = excluded.status, working = excluded.working,
-    filled = excluded.filled, filled_quote = excluded.filled_quote, prevented = excluded.prevented, updated = excluded.updated,
-    working_since = excluded.working_since, first_trade = coalesce(first_trade, excluded.first_trade),
-    last_trade = coalesce(excluded.last_trade, last_trade)";
-
-const INSERT_FILL: &str =
-    "INSERT INTO fills (market, part, account, trade, order_id, time, buyer, maker, price, qty, quote, fee,
-    fee_asset) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+static FILLS: Table = Table {
+    name: "fills",
+    columns: &[
+        ("market", Kind::Int),
+        ("part", Kind::Int),
+        ("account", Kind::Int),
+        ("trade", Kind::Int),
+        ("order_id", Kind::Int),
+        ("time", Kind::Int),
+        ("buyer", Kind::Int),
+        ("maker", Kind::Int),
+        ("price", Kind::Int),
+        ("qty", Kind::Int),
+        ("quote", Kind::Int),
+        ("fee", Kind::Int),
+    ],
+    conflict: "ON CONFLICT (market, part, account, trade, order_id) DO NOTHING",
+};
 
 /// What stands for a client id in the index: 64 bits of FNV-1a over account, market and text. The row itself is compared too, so two
 /// ids with one key cost a look, not a wrong answer.
@@ -69,123 +94,114 @@ fn client_key(account: AccountId, market: MarketId, client_id: &ClientId) -> i64
     hash as i64
 }
 
-/// What a batch did to one order.
-struct Touched {
-    order: Order,
-    trades: Option<(TradeId, TradeId)>,
-}
-
-struct AccountsFill {
+/// One side of a trade.
+struct Fill {
     account: AccountId,
-    market: MarketId,
     order: OrderId,
     side: Side,
     time: Timestamp,
-    fill: Fill,
+    trade: Trade,
 }
 
-/// The batch being gathered. Nothing has to be remembered between batches: each message carries the whole order.
-#[derive(Default)]
+/// The batch being gathered. Nothing has to be remembered between batches: each message carries the whole order, or the whole trade.
 pub(crate) struct OrderModel {
-    touched: FxHashMap<OrderId, Touched>,
-    fills: Vec<AccountsFill>,
-    sorted: Vec<Touched>,
+    /// The last state of each order of the batch, and the number of its message.
+    touched: FxHashMap<OrderId, (Order, u64)>,
+    fills: Vec<Fill>,
+    sorted: Vec<(Order, u64)>,
+    order_rows: Rows,
+    fill_rows: Rows,
+}
+
+impl Default for OrderModel {
+    fn default() -> OrderModel {
+        OrderModel {
+            touched: FxHashMap::default(),
+            fills: Vec::new(),
+            sorted: Vec::new(),
+            order_rows: Rows::new(&ORDERS),
+            fill_rows: Rows::new(&FILLS),
+        }
+    }
+}
+
+impl OrderModel {
+    fn gather_orders(&mut self) {
+        // In the order of the keys, neighbours share pages.
+        self.sorted.extend(self.touched.drain().map(|(_, touched)| touched));
+        self.sorted.sort_unstable_by_key(|(order, _)| order.id);
+        for (order, number) in self.sorted.drain(..) {
+            let request = &order.request;
+            self.order_rows
+                .ints([order.id.0 as i64, i64::from(request.account.0), i64::from(request.market.0)])
+                .ints([request.side as i64, request.order_type as i64, request.tif as i64])
+                .ints([request.price.0, request.stop_price.0, request.qty.0, request.quote_qty.0])
+                .ints([request.iceberg_qty.0, i64::from(request.trailing_delta), request.stp as i64])
+                .text(request.client_id.as_str())
+                .ints([order.status as i64, i64::from(order.working), order.filled.0, order.filled_quote.0])
+                .ints([order.prevented.0, order.list_id as i64])
+                .ints([order.created.0, order.updated.0, order.working_since.0])
+                .ints([client_key(request.account, request.market, &request.client_id), number as i64]);
+        }
+    }
+
+    fn gather_fills(&mut self) {
+        let part = |trade: &Trade| trade.id.0 >> TRADE_PART_BITS;
+        self.fills.sort_unstable_by_key(|fill| {
+            (fill.trade.market, part(&fill.trade), fill.account, fill.trade.id, fill.order)
+        });
+        for Fill { account, order, side, time, trade } in self.fills.drain(..) {
+            let fee = match side {
+                Side::Buy => trade.buyer_fee,
+                Side::Sell => trade.seller_fee,
+            };
+            self.fill_rows
+                .ints([i64::from(trade.market.0), part(&trade) as i64, i64::from(account.0)])
+                .ints([trade.id.0 as i64, order.0 as i64, time.0])
+                .ints([i64::from(side == Side::Buy), i64::from(side != trade.taker_side)])
+                .ints([trade.price.0, trade.qty.0, trade.quote.0, fee.0]);
+        }
+    }
 }
 
 impl Model for OrderModel {
     const GROUP: Group = Group::Orders;
-    const SCHEMA: &'static str = SCHEMA;
-    const SCHEMA_VERSION: i64 = 1;
 
-    fn load(_conn: &Connection, _path: &std::path::Path) -> Result<OrderModel, StoreError> {
-        Ok(OrderModel::default())
+    fn load(&mut self, _reader: &Reader<'_>, _owned: &[Owned]) -> Result<(), StoreError> {
+        Ok(())
     }
 
-    fn apply(&mut self, record: &EventRecord) -> Result<Applied, StoreError> {
-        let Event::Order(event) = &record.event else {
-            return Ok(Applied::Unusable("not an order event"));
-        };
-        let order = event.order;
-        let fill = event.fill.filter(|_| event.execution == Execution::Trade);
-        let touched = self.touched.entry(order.id).or_insert(Touched { order, trades: None });
-        touched.order = order;
-        if let Some(fill) = fill {
-            let first = touched.trades.map_or(fill.trade, |(first, _)| first);
-            touched.trades = Some((first, fill.trade));
-            self.fills.push(AccountsFill {
-                account: order.request.account,
-                market: order.request.market,
-                order: order.id,
-                side: order.request.side,
-                time: record.time,
-                fill,
-            });
+    fn forget(&mut self, _lost: &[Owned]) {}
+
+    fn apply(&mut self, from: Delivery, record: &EventRecord) -> Result<Applied, StoreError> {
+        match (&record.event, from.of.topic) {
+            (Event::Order(event), PROJECTION) => {
+                self.touched.insert(event.order.id, (event.order, from.number));
+            }
+            (Event::Trade(trade), TRADES) => {
+                let sides =
+                    [(Side::Buy, trade.buyer, trade.buy_order), (Side::Sell, trade.seller, trade.sell_order)];
+                self.fills.extend(sides.map(|(side, account, order)| Fill {
+                    account,
+                    order,
+                    side,
+                    time: record.time,
+                    trade: *trade,
+                }));
+            }
+            (_, TRADES) => return Ok(Applied::Unusable("not a trade")),
+            _ => return Ok(Applied::Unusable("not an order event")),
         }
         Ok(Applied::Done)
     }
 
-    fn flush(&mut self, tx: &Transaction<'_>, path: &std::path::Path) -> Result<(), StoreError> {
-        // In the order of the keys, neighbours share pages.
-        self.sorted.extend(self.touched.drain().map(|(_, touched)| touched));
-        self.sorted.sort_unstable_by_key(|touched| touched.order.id);
-        let mut upsert = tx.prepare_cached(UPSERT_ORDER).doing(path, "preparing to store orders")?;
-        for touched in self.sorted.drain(..) {
-            let (order, request) = (&touched.order, &touched.order.request);
-            upsert
-                .execute(params![
-                    order.id.0 as i64,
-                    request.account.0,
-                    request.market.0,
-                    request.side as u8,
-                    request.order_type as u8,
-                    request.tif as u8,
-                    request.price.0,
-                    request.stop_price.0,
-                    request.qty.0,
-                    request.quote_qty.0,
-                    request.iceberg_qty.0,
-                    request.trailing_delta,
-                    request.stp as u8,
-                    request.client_id.as_str(),
-                    order.status as u8,
-                    order.working,
-                    order.filled.0,
-                    order.filled_quote.0,
-                    order.prevented.0,
-                    order.list_id as i64,
-                    order.created.0,
-                    order.updated.0,
-                    order.working_since.0,
-                    client_key(request.account, request.market, &request.client_id),
-                    touched.trades.map(|(first, _)| first.0 as i64),
-                    touched.trades.map(|(_, last)| last.0 as i64),
-                ])
-                .doing(path, "storing an order")?;
-        }
-        self.fills.sort_unstable_by_key(|f| {
-            (f.market, f.fill.trade.0 >> TRADE_PART_BITS, f.account, f.fill.trade, f.order)
-        });
-        let mut insert = tx.prepare_cached(INSERT_FILL).doing(path, "preparing to store fills")?;
-        for entry in self.fills.drain(..) {
-            let fill = &entry.fill;
-            insert
-                .execute(params![
-                    entry.market.0,
-                    (fill.trade.0 >> TRADE_PART_BITS) as i64,
-                    entry.account.0,
-                    fill.trade.0 as i64,
-                    entry.order.0 as i64,
-                    entry.time.0,
-                    entry.side == Side::Buy,
-                    fill.maker,
-                    fill.price.0,
-                    fill.qty.0,
-                    fill.quote.0,
-                    fill.fee.0,
-                    fill.fee_asset.0,
-                ])
-                .doing(path, "storing a fill")?;
-        }
+    fn flush(&mut self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        self.gather_orders();
+        self.gather_fills();
+        tx.write(&self.order_rows)?;
+        tx.write(&self.fill_rows)?;
+        self.order_rows.clear();
+        self.fill_rows.clear();
         Ok(())
     }
 }

@@ -1,14 +1,13 @@
 //! Questions to the orders database.
 
-use hoga_core::ids::{AccountId, AssetId, ClientId, MarketId, OrderId, Timestamp, TradeId};
+use hoga_core::ids::{AccountId, ClientId, MarketId, OrderId, Timestamp, TradeId};
 use hoga_core::money::{Amount, Price, Qty};
 use hoga_core::order::{NewOrder, Order, OrderRef, OrderStatus, OrderType, Side, StpMode, TimeInForce};
-use rusqlite::{Connection, params};
 
 use super::{ORDER_PART_BITS, TRADE_PART_BITS, client_key};
-use crate::cells::{Cells, collect, first, lowest_where};
-use crate::database::ReadPool;
-use crate::error::{InFile, StoreError};
+use crate::cells::{Cells, lowest_where};
+use crate::error::StoreError;
+use crate::sql::{ReadPool, Reader, values};
 use crate::{DeadLetter, MAX_ROWS};
 
 /// Which orders of an account in a market are asked for (Binance's `allOrders`). All given bounds hold together.
@@ -58,10 +57,8 @@ pub struct AccountFill {
     pub qty: Qty,
     /// Quote amount, before the fee.
     pub quote: Amount,
-    /// The fee.
+    /// The fee: of a buyer in the market's base asset, of a seller in its quote asset.
     pub fee: Amount,
-    /// What the fee was taken of.
-    pub fee_asset: AssetId,
 }
 
 /// The orders and fills of all accounts, as far as `order-projection` has come. Cheap to clone; each call blocks on the disk, so call it
@@ -74,7 +71,7 @@ pub struct Orders {
 const ORDER_COLUMNS: &str = "id, account, market, side, type, tif, price, stop_price, qty, quote_qty, iceberg_qty, \
     trailing_delta, stp, client_id, status, working, filled, filled_quote, prevented, list_id, created, updated, working_since";
 
-const FILL_COLUMNS: &str = "trade, order_id, time, buyer, maker, price, qty, quote, fee, fee_asset";
+const FILL_COLUMNS: &str = "trade, order_id, time, buyer, maker, price, qty, quote, fee";
 
 impl Orders {
     /// The last known state of an order of an account in a market. By client id: the latest order that has it.
@@ -84,19 +81,19 @@ impl Orders {
         market: MarketId,
         order: &OrderRef,
     ) -> Result<Option<Order>, StoreError> {
-        self.pool.read("reading an order", |conn| match order {
+        self.pool.read("reading an order", |reader| match order {
             OrderRef::Id(id) => {
-                let found = self.by_id(conn, *id)?;
+                let found = self.by_id(reader, *id)?;
                 Ok(found.filter(|o| o.request.account == account && o.request.market == market))
             }
-            OrderRef::Client(client_id) => self.by_client(conn, account, market, client_id),
+            OrderRef::Client(client_id) => self.by_client(reader, account, market, client_id),
         })
     }
 
     /// The last known state of an account's order, whatever its market.
     pub fn order_by_id(&self, account: AccountId, id: OrderId) -> Result<Option<Order>, StoreError> {
-        self.pool.read("reading an order", |conn| {
-            Ok(self.by_id(conn, id)?.filter(|order| order.request.account == account))
+        self.pool.read("reading an order", |reader| {
+            Ok(self.by_id(reader, id)?.filter(|order| order.request.account == account))
         })
     }
 
@@ -108,14 +105,14 @@ impl Orders {
         query: &OrderQuery,
     ) -> Result<Vec<Order>, StoreError> {
         let limit = query.limit.min(MAX_ROWS);
-        self.pool.read("reading orders", |conn| {
+        self.pool.read("reading orders", |reader| {
             let mut low = query.from_id.map_or(1, |id| id.0);
-            let mut high = self.last_id(conn)?;
+            let mut high = self.last_id(reader)?;
             if let Some(start) = query.start {
-                low = low.max(self.first_id_at(conn, high, |created| created >= start)?);
+                low = low.max(self.first_id_at(reader, high, |created| created >= start)?);
             }
             if let Some(end) = query.end {
-                high = self.first_id_at(conn, high, |created| created > end)?.saturating_sub(1);
+                high = self.first_id_at(reader, high, |created| created > end)?.saturating_sub(1);
             }
             let forward = query.from_id.is_some() || query.start.is_some();
             let order = if forward { "ASC" } else { "DESC" };
@@ -124,15 +121,14 @@ impl Orders {
                  WHERE id >> {ORDER_PART_BITS} = ?1 AND account = ?2 AND market = ?3 AND id BETWEEN ?4 AND ?5 \
                  ORDER BY id {order} LIMIT ?6"
             );
-            let mut statement = conn.prepare_cached(&sql).doing(self.pool.path(), "preparing a query")?;
             let mut found: Vec<Order> = Vec::new();
             for part in parts(low, high, ORDER_PART_BITS, forward) {
                 let missing = limit - found.len();
                 if missing == 0 {
                     break;
                 }
-                let params = params![part as i64, account.0, market.0, low as i64, high as i64, missing as i64];
-                found.extend(collect(&mut statement, params, self.pool.path(), read_order)?);
+                let values = values![part, account.0, market.0, number(low), number(high), missing];
+                found.extend(reader.all(&sql, values, read_order)?);
             }
             if !forward {
                 found.reverse();
@@ -150,38 +146,28 @@ impl Orders {
         query: &FillQuery,
     ) -> Result<Vec<AccountFill>, StoreError> {
         let limit = query.limit.min(MAX_ROWS);
-        self.pool.read("reading fills", |conn| {
-            let Some((low, high)) = self.trade_range(conn, account, market, query)? else {
+        self.pool.read("reading fills", |reader| {
+            let Some((low, high)) = self.trade_range(reader, account, market, query)? else {
                 return Ok(Vec::new());
             };
             let forward = query.from_id.is_some() || query.start.is_some() || query.order.is_some();
             let order = if forward { "ASC" } else { "DESC" };
             let sql = format!(
                 "SELECT {FILL_COLUMNS} FROM fills WHERE market = ?1 AND part = ?2 AND account = ?3 AND trade BETWEEN ?4 AND ?5 \
-                 AND time BETWEEN ?6 AND ?7 AND (?8 IS NULL OR order_id = ?8) ORDER BY trade {order}, order_id {order} LIMIT ?9"
+                 AND time BETWEEN ?6 AND ?7 AND (CAST(?8 AS BIGINT) IS NULL OR order_id = ?8) ORDER BY trade {order}, order_id {order} LIMIT ?9"
             );
-            let mut statement = conn.prepare_cached(&sql).doing(self.pool.path(), "preparing a query")?;
             let start = query.start.map_or(i64::MIN, |time| time.0);
             let end = query.end.map_or(i64::MAX, |time| time.0);
-            let one = query.order.map(|id| id.0 as i64);
+            let one = query.order.map(|id| id.0);
             let mut found: Vec<AccountFill> = Vec::new();
             for part in parts(low, high, TRADE_PART_BITS, forward) {
                 let missing = limit - found.len();
                 if missing == 0 {
                     break;
                 }
-                let params = params![
-                    market.0,
-                    part as i64,
-                    account.0,
-                    low as i64,
-                    high as i64,
-                    start,
-                    end,
-                    one,
-                    missing as i64
-                ];
-                found.extend(collect(&mut statement, params, self.pool.path(), read_fill)?);
+                let (low, high) = (number(low), number(high));
+                let values = values![market.0, part, account.0, low, high, start, end, one, missing];
+                found.extend(reader.all(&sql, values, read_fill)?);
             }
             if !forward {
                 found.reverse();
@@ -195,15 +181,14 @@ impl Orders {
         crate::dead_letters::list(&self.pool, limit)
     }
 
-    fn by_id(&self, conn: &Connection, id: OrderId) -> Result<Option<Order>, StoreError> {
+    fn by_id(&self, reader: &Reader<'_>, id: OrderId) -> Result<Option<Order>, StoreError> {
         let sql = format!("SELECT {ORDER_COLUMNS} FROM orders WHERE id = ?1");
-        let mut statement = conn.prepare_cached(&sql).doing(self.pool.path(), "preparing a query")?;
-        first(&mut statement, [id.0 as i64], self.pool.path(), read_order)
+        reader.first(&sql, values![id.0], read_order)
     }
 
     fn by_client(
         &self,
-        conn: &Connection,
+        reader: &Reader<'_>,
         account: AccountId,
         market: MarketId,
         client_id: &ClientId,
@@ -212,35 +197,31 @@ impl Orders {
             "SELECT {ORDER_COLUMNS} FROM orders INDEXED BY orders_by_client WHERE id >> {ORDER_PART_BITS} = ?1 \
              AND client_key = ?2 AND account = ?3 AND market = ?4 AND client_id = ?5 ORDER BY id DESC LIMIT 1"
         );
-        let mut statement = conn.prepare_cached(&sql).doing(self.pool.path(), "preparing a query")?;
         let key = client_key(account, market, client_id);
-        for part in parts(1, self.last_id(conn)?, ORDER_PART_BITS, false) {
-            let params = params![part as i64, key, account.0, market.0, client_id.as_str()];
-            if let Some(order) = first(&mut statement, params, self.pool.path(), read_order)? {
+        for part in parts(1, self.last_id(reader)?, ORDER_PART_BITS, false) {
+            let values = values![part, key, account.0, market.0, client_id.as_str()];
+            if let Some(order) = reader.first(&sql, values, read_order)? {
                 return Ok(Some(order));
             }
         }
         Ok(None)
     }
 
-    fn last_id(&self, conn: &Connection) -> Result<u64, StoreError> {
-        let mut statement = conn
-            .prepare_cached("SELECT coalesce(max(id), 0) FROM orders")
-            .doing(self.pool.path(), "preparing a query")?;
-        Ok(first(&mut statement, [], self.pool.path(), |cells| cells.unsigned())?.unwrap_or(0))
+    fn last_id(&self, reader: &Reader<'_>) -> Result<u64, StoreError> {
+        let sql = "SELECT coalesce(max(id), 0) FROM orders";
+        Ok(reader.first(sql, &[], |cells| cells.unsigned())?.unwrap_or(0))
     }
 
     /// The first order id whose acceptance time is `late`; orders are numbered in the order of acceptance.
     fn first_id_at(
         &self,
-        conn: &Connection,
+        reader: &Reader<'_>,
         last: u64,
         late: impl Fn(Timestamp) -> bool,
     ) -> Result<u64, StoreError> {
         let sql = "SELECT created FROM orders WHERE id >= ?1 ORDER BY id LIMIT 1";
-        let mut statement = conn.prepare_cached(sql).doing(self.pool.path(), "preparing a query")?;
         lowest_where(1, last, |id| {
-            let created = first(&mut statement, [id as i64], self.pool.path(), |cells| cells.time())?;
+            let created = reader.first(sql, values![id], |cells| cells.time())?;
             Ok(created.is_none_or(&late))
         })
     }
@@ -248,49 +229,49 @@ impl Orders {
     /// The trades among which the answer lies; `None` when there can be none.
     fn trade_range(
         &self,
-        conn: &Connection,
+        reader: &Reader<'_>,
         account: AccountId,
         market: MarketId,
         query: &FillQuery,
     ) -> Result<Option<(u64, u64)>, StoreError> {
-        let path = self.pool.path();
         let sql = "SELECT part FROM fills WHERE market = ?1 ORDER BY part DESC LIMIT 1";
-        let mut statement = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-        let Some(last_part) = first(&mut statement, [market.0], path, |cells| cells.unsigned())? else {
+        let Some(last_part) = reader.first(sql, values![market.0], |cells| cells.unsigned())? else {
             return Ok(None);
         };
+        let (mut start, mut end) = (query.start, query.end);
+        if let Some(id) = query.order {
+            // An order trades between its acceptance and its last change.
+            let order = self.by_id(reader, id)?;
+            let order = order.filter(|o| o.request.account == account && o.request.market == market);
+            let Some(order) = order.filter(|order| order.filled > Qty::ZERO) else { return Ok(None) };
+            start = Some(start.map_or(order.created, |time| time.max(order.created)));
+            end = Some(end.map_or(order.updated, |time| time.min(order.updated)));
+        }
         // Any one time of a part bounds all times of the parts before and after it.
         let sql = "SELECT time FROM fills WHERE market = ?1 AND part >= ?2 ORDER BY part LIMIT 1";
-        let mut sample = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-        let mut low_part = 0;
-        let mut high_part = last_part;
-        let mut first_part_at = |late: &dyn Fn(Timestamp) -> bool| {
+        let first_part_at = |late: &dyn Fn(Timestamp) -> bool| {
             lowest_where(0, last_part, |part| {
-                let time = first(&mut sample, params![market.0, part as i64], path, |cells| cells.time())?;
+                let time = reader.first(sql, values![market.0, part], |cells| cells.time())?;
                 Ok(time.is_none_or(late))
             })
         };
-        if let Some(start) = query.start {
+        let mut low_part = 0;
+        let mut high_part = last_part;
+        if let Some(start) = start {
             low_part = first_part_at(&|time| time >= start)?.saturating_sub(1);
         }
-        if let Some(end) = query.end {
+        if let Some(end) = end {
             high_part = first_part_at(&|time| time > end)?.min(last_part);
         }
-        let mut low = (low_part << TRADE_PART_BITS).max(query.from_id.map_or(0, |id| id.0));
-        let mut high = ((high_part + 1) << TRADE_PART_BITS) - 1;
-        if let Some(order) = query.order {
-            let sql = "SELECT first_trade, last_trade FROM orders WHERE id = ?1 AND account = ?2 AND market = ?3 \
-                       AND first_trade IS NOT NULL";
-            let mut statement = conn.prepare_cached(sql).doing(path, "preparing a query")?;
-            let params = params![order.0 as i64, account.0, market.0];
-            let span =
-                first(&mut statement, params, path, |cells| Ok((cells.unsigned()?, cells.unsigned()?)))?;
-            let Some((first_trade, last_trade)) = span else { return Ok(None) };
-            low = low.max(first_trade);
-            high = high.min(last_trade);
-        }
+        let low = (low_part << TRADE_PART_BITS).max(query.from_id.map_or(0, |id| id.0));
+        let high = ((high_part + 1) << TRADE_PART_BITS) - 1;
         Ok((low <= high).then_some((low, high)))
     }
+}
+
+/// A number of the API as the databases have it: numbers above the highest one are beyond everything that is stored.
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// The parts of the number range `low..=high`, in the order of reading.
@@ -319,13 +300,13 @@ fn read_order(cells: &mut Cells<'_>) -> Result<Order, StoreError> {
         iceberg_qty: Qty(cells.int()?),
         trailing_delta: cells.small("trailing_delta")?,
         stp: cells.code("stp", StpMode::from_code)?,
-        client_id: ClientId::new(&cells.get::<String>()?).unwrap_or_default(),
+        client_id: ClientId::new(&cells.text()?).unwrap_or_default(),
     };
     Ok(Order {
         id,
         request,
         status: cells.code("status", OrderStatus::from_code)?,
-        working: cells.int()? != 0,
+        working: cells.flag()?,
         filled: Qty(cells.int()?),
         filled_quote: Amount(cells.int()?),
         prevented: Qty(cells.int()?),
@@ -341,12 +322,11 @@ fn read_fill(cells: &mut Cells<'_>) -> Result<AccountFill, StoreError> {
         trade: TradeId(cells.unsigned()?),
         order: OrderId(cells.unsigned()?),
         time: cells.time()?,
-        side: if cells.int()? != 0 { Side::Buy } else { Side::Sell },
-        maker: cells.int()? != 0,
+        side: if cells.flag()? { Side::Buy } else { Side::Sell },
+        maker: cells.flag()?,
         price: Price(cells.int()?),
         qty: Qty(cells.int()?),
         quote: Amount(cells.int()?),
         fee: Amount(cells.int()?),
-        fee_asset: AssetId(cells.small("fee_asset")?),
     })
 }

@@ -1,28 +1,47 @@
 //! Crashes at every point between reading a batch and telling the log: what is left, continued, equals a run without a crash.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hoga_core::event::{Event, EventRecord};
 use hoga_core::ids::{AccountId, Seq, Timestamp};
-use hoga_log::event_log::{EmbeddedLog, EventLog, MemoryLog};
+use hoga_log::consumer::{BatchHandler, HandlerError, Offer, Run, TopicPartition};
+use hoga_log::event_log::{EventLog, MemoryLog};
 
-use super::support::{Publisher, Random, TempDir, World, caught_up, dump};
+use crate::Group;
 use crate::accounts::AccountModel;
-use crate::consumer::{Consumer, Model, Pace};
-use crate::database::{COMMON_SCHEMA, Safety, open_writer};
+use crate::handler::Handler;
 use crate::market::MarketModel;
+use crate::model::Model;
 use crate::orders::OrderModel;
 use crate::progress::Progress;
-use crate::{Group, Stores, StoresConfig};
+use crate::tests::support::{Db, Publisher, Random, World, caught_up, dump};
 
-fn load<M: Model>(dir: &Path, log: &Arc<dyn EventLog>, batch: usize) -> Consumer<M> {
-    let path = dir.join(M::GROUP.file_name());
-    let conn =
-        open_writer(&path, M::SCHEMA_VERSION, &[COMMON_SCHEMA, M::SCHEMA], Safety::Rebuildable).unwrap();
-    let pace = Pace { batch, linger: Duration::ZERO, sync_every: Duration::ZERO };
-    Consumer::load(conn, path, log.clone(), Arc::new(Progress::default()), pace).unwrap()
+fn member<M: Model>(db: &Db, log: &Arc<dyn EventLog>, progress: Arc<Progress>) -> Handler<M> {
+    let tables = db.config().tables(M::GROUP);
+    let mut member = Handler::<M>::new(&tables, log.clone(), progress).unwrap();
+    let specs = log.topics();
+    let mut places = Vec::new();
+    for topic in M::GROUP.topics() {
+        let spec = specs.iter().find(|spec| spec.name == *topic).unwrap();
+        let place = |partition| TopicPartition { topic: Arc::from(*topic), partition };
+        places.extend((0..spec.partitions).map(place));
+    }
+    member.assigned(&places).unwrap();
+    member
+}
+
+/// The next messages of each partition.
+fn offers<M: Model>(member: &Handler<M>, log: &Arc<dyn EventLog>, batch: usize) -> Vec<Offer> {
+    let mut offers = Vec::new();
+    for place in member.places() {
+        let mut messages = Vec::new();
+        let next = log.read(place.topic, place.partition, place.next_offset, batch, &mut messages).unwrap();
+        let place = TopicPartition { topic: Arc::from(place.topic), partition: place.partition };
+        if !messages.is_empty() {
+            offers.push(Offer { run: Run { place, messages, next }, taken: 0 });
+        }
+    }
+    offers
 }
 
 /// Where a consumer dies.
@@ -36,25 +55,22 @@ enum Crash {
     Committed,
 }
 
-fn crash_and_go_on<M: Model>(dir: &Path, log: &Arc<dyn EventLog>, seed: u64) {
+fn crash_and_go_on<M: Model>(db: &Db, log: &Arc<dyn EventLog>, seed: u64) {
     let mut random = Random(seed);
     loop {
         let batch = 1 + random.below(200) as usize;
-        let mut consumer = load::<M>(dir, log, batch);
+        let mut member = member::<M>(db, log, Arc::new(Progress::default()));
         for _ in 0..random.below(4) {
-            let gathered = consumer.gather().unwrap();
-            if gathered > 0 {
-                consumer.store(gathered).unwrap();
-            }
+            member.handle(&mut offers(&member, log, batch)).unwrap();
         }
-        let gathered = consumer.gather().unwrap();
-        if gathered == 0 {
+        let mut offers = offers(&member, log, batch);
+        if offers.is_empty() {
             return;
         }
         match [Crash::Gathered, Crash::Flushed, Crash::Committed][random.below(3) as usize] {
             Crash::Gathered => {}
-            Crash::Flushed => consumer.crash(false),
-            Crash::Committed => consumer.crash(true),
+            Crash::Flushed => member.crash_before_commit(&mut offers),
+            Crash::Committed => member.handle(&mut offers).unwrap(),
         }
     }
 }
@@ -64,66 +80,142 @@ fn a_crash_at_any_point_repeats_nothing_and_loses_nothing() {
     for (seed, partitions) in [(11, 1), (12, 3)] {
         let mut world = World::new(seed, partitions);
         world.run(1500);
-        let (crashed, straight) = (TempDir::new(), TempDir::new());
+        let (Some(crashed), Some(straight)) = (super::db(), super::db()) else { return };
         let log = world.log();
-        crash_and_go_on::<AccountModel>(crashed.path(), &log, seed);
-        crash_and_go_on::<OrderModel>(crashed.path(), &log, seed + 100);
-        crash_and_go_on::<MarketModel>(crashed.path(), &log, seed + 200);
-        caught_up(straight.path(), log).shutdown();
-        for group in crate::Group::ALL {
-            let (crashed, straight) = (dump(crashed.path(), group), dump(straight.path(), group));
-            // With several partitions the batches, and so the numbers of ledger entries, come in another order.
-            if partitions == 1 || group != crate::Group::Accounts {
-                assert_eq!(crashed, straight, "{group:?}");
-            } else {
-                assert_eq!(balances(&crashed), balances(&straight));
-            }
+        crash_and_go_on::<AccountModel>(&crashed, &log, seed);
+        crash_and_go_on::<OrderModel>(&crashed, &log, seed + 100);
+        crash_and_go_on::<MarketModel>(&crashed, &log, seed + 200);
+        caught_up(&straight, log).shutdown();
+        for group in Group::ALL {
+            assert_eq!(dump(&crashed, group), dump(&straight, group), "{group:?}");
         }
     }
-}
-
-fn balances(dump: &str) -> Vec<&str> {
-    dump.lines().filter(|line| line.starts_with("balances")).collect()
 }
 
 #[test]
 fn what_was_lost_with_the_power_comes_back_from_the_log() {
     // A power cut takes the last transactions of a database with `synchronous = NORMAL`: the file is as it was some batches ago. The log
     // was told only of what was synced, so it still has everything since.
+    let (Some(db), Some(older)) = (super::db(), super::db()) else { return };
+    let (crate::Database::Sqlite { dir }, crate::Database::Sqlite { dir: copy }) =
+        (&db.database, &older.database)
+    else {
+        // PostgreSQL loses nothing that it committed.
+        return;
+    };
     let mut world = World::new(13, 1);
     world.run(400);
-    let (dir, older) = (TempDir::new(), TempDir::new());
-    caught_up(dir.path(), world.log()).shutdown();
-    for group in crate::Group::ALL {
-        std::fs::copy(dir.path().join(group.file_name()), older.path().join(group.file_name())).unwrap();
+    caught_up(&db, world.log()).shutdown();
+    for group in Group::ALL {
+        std::fs::copy(dir.join(group.file_name()), copy.join(group.file_name())).unwrap();
     }
     world.run(400);
-    caught_up(dir.path(), world.log()).shutdown();
-    caught_up(older.path(), world.log()).shutdown();
-    for group in crate::Group::ALL {
-        assert_eq!(dump(dir.path(), group), dump(older.path(), group), "{group:?}");
+    caught_up(&db, world.log()).shutdown();
+    caught_up(&older, world.log()).shutdown();
+    for group in Group::ALL {
+        assert_eq!(dump(&db, group), dump(&older, group), "{group:?}");
     }
 }
 
 #[test]
-fn the_log_is_told_only_what_is_synced() {
+fn the_log_is_told_only_what_is_durable() {
+    let Some(db) = super::db() else { return };
     let mut world = World::new(14, 1);
     world.run(200);
-    let dir = TempDir::new();
     let log = world.log();
-    let path = dir.path().join(OrderModel::GROUP.file_name());
-    let schemas = [COMMON_SCHEMA, OrderModel::SCHEMA];
-    let conn = open_writer(&path, OrderModel::SCHEMA_VERSION, &schemas, Safety::Rebuildable).unwrap();
-    let pace = Pace { batch: 10, linger: Duration::ZERO, sync_every: Duration::from_secs(3600) };
-    let mut consumer: Consumer<OrderModel> =
-        Consumer::load(conn, path, log.clone(), Arc::new(Progress::default()), pace).unwrap();
-    let told = || log.committed(OrderModel::GROUP.as_str(), OrderModel::GROUP.topic(), 0).unwrap();
-    assert_eq!(told(), Some(0), "registered, so that retention waits");
-    consumer.step().unwrap();
-    assert_eq!(told(), Some(0), "committed, but not synced");
-    consumer.hurry_syncs();
-    consumer.step().unwrap();
-    assert_eq!(told(), Some(20));
+    let mut member = member::<MarketModel>(&db, &log, Arc::new(Progress::default()));
+    member.handle(&mut offers(&member, &log, 10)).unwrap();
+    assert_eq!(member.safe(false).unwrap(), [], "committed, but nobody asked to make it safe");
+    let safe = member.safe(true).unwrap();
+    assert_eq!(safe.iter().map(|(_, offset)| *offset).collect::<Vec<_>>(), [10]);
+    member.handle(&mut offers(&member, &log, 10)).unwrap();
+    assert_eq!(member.safe(false).unwrap(), safe);
+}
+
+#[test]
+fn messages_that_come_again_after_an_unknown_commit_are_not_doubled() {
+    let (Some(db), Some(straight)) = (super::db(), super::db()) else { return };
+    let mut world = World::new(19, 1);
+    world.run(300);
+    let log = world.log();
+    let mut one = member::<AccountModel>(&db, &log, Arc::new(Progress::default()));
+    loop {
+        let mut again = offers(&one, &log, 50);
+        if again.is_empty() {
+            break;
+        }
+        one.handle(&mut again).unwrap();
+        // The answer to the commit was lost: everything is offered once more.
+        again.iter_mut().for_each(|offer| offer.taken = 0);
+        one.handle(&mut again).unwrap();
+    }
+    drop(one);
+    caught_up(&straight, log).shutdown();
+    assert_eq!(dump(&db, Group::Accounts), dump(&straight, Group::Accounts));
+}
+
+#[test]
+fn a_member_that_lost_its_partition_writes_nothing() {
+    let Some(db) = super::db() else { return };
+    let mut world = World::new(20, 1);
+    world.run(300);
+    let log = world.log();
+    let mut old = member::<AccountModel>(&db, &log, Arc::new(Progress::default()));
+    old.handle(&mut offers(&old, &log, 50)).unwrap();
+    let mut new = member::<AccountModel>(&db, &log, Arc::new(Progress::default()));
+    new.handle(&mut offers(&new, &log, 70)).unwrap();
+    let error = old.handle(&mut offers(&old, &log, 50)).unwrap_err();
+    assert!(
+        matches!(error, HandlerError::Later(_)) && error.to_string().contains("another member"),
+        "{error}"
+    );
+    // It goes back to what is stored.
+    old.handle(&mut []).unwrap();
+    assert_eq!(old.places()[0].next_offset, 120);
+}
+
+#[test]
+fn partitions_that_move_between_members_lose_and_double_nothing() {
+    let (Some(db), Some(straight)) = (super::db(), super::db()) else { return };
+    let mut world = World::new(23, 4);
+    world.run(1200);
+    let log = world.log();
+    let mut random = Random(23);
+    let place = |partition| TopicPartition { topic: Arc::from(Group::Accounts.topic()), partition };
+    let new = || {
+        let tables = db.config().tables(Group::Accounts);
+        Handler::<AccountModel>::new(&tables, log.clone(), Arc::new(Progress::default())).unwrap()
+    };
+    let mut members = [new(), new()];
+    let mut owner = [0_usize, 1, 0, 1];
+    for partition in 0..4 {
+        members[owner[partition as usize]].assigned(&[place(partition)]).unwrap();
+    }
+    let mut rounds = 0;
+    loop {
+        let mut left = 0;
+        for member in &mut members {
+            let mut offers = offers(member, &log, 20);
+            member.handle(&mut offers).unwrap();
+            left += offers.len();
+        }
+        rounds += 1;
+        assert!(rounds < 10_000, "it comes to an end");
+        if left == 0 {
+            break;
+        }
+        let partition = random.below(4) as usize;
+        members[owner[partition]].revoked(&[place(partition as u32)]);
+        owner[partition] = 1 - owner[partition];
+        members[owner[partition]].assigned(&[place(partition as u32)]).unwrap();
+    }
+    drop(members);
+    caught_up(&straight, world.log()).shutdown();
+    let facts = |db: &Db| {
+        let dump = dump(db, Group::Accounts);
+        dump.lines().filter(|line| !line.starts_with("places")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(facts(&db), facts(&straight));
 }
 
 #[test]
@@ -133,11 +225,11 @@ fn a_database_ahead_of_the_log_waits_for_it() {
     world.run(300);
     let cut = world.events.len();
     world.run(300);
-    let (dir, straight) = (TempDir::new(), TempDir::new());
-    caught_up(dir.path(), world.log()).shutdown();
+    let (Some(dir), Some(straight)) = (super::db(), super::db()) else { return };
+    caught_up(&dir, world.log()).shutdown();
     let mut again = Publisher::new(Arc::new(MemoryLog::new()), 1);
     again.publish(&world.events[..cut]);
-    let stores = super::support::stores(dir.path(), again.log.clone());
+    let stores = crate::tests::support::stores(&dir, again.log.clone());
     stores.start().unwrap();
     assert_eq!(stores.position(Group::Orders).lag, 0);
     again.publish(&world.events[cut..]);
@@ -145,27 +237,27 @@ fn a_database_ahead_of_the_log_waits_for_it() {
     world.run(300);
     again.publish(&world.events[old..]);
     for group in Group::ALL {
-        assert!(stores.wait_current(group, super::support::WAIT), "{:?}", stores.position(group));
+        assert!(stores.wait_current(group, crate::tests::support::WAIT), "{:?}", stores.position(group));
     }
     stores.shutdown();
-    caught_up(straight.path(), again.log.clone()).shutdown();
+    caught_up(&straight, again.log.clone()).shutdown();
     for group in Group::ALL {
-        assert_eq!(dump(dir.path(), group), dump(straight.path(), group), "{group:?}");
+        assert_eq!(dump(&dir, group), dump(&straight, group), "{group:?}");
     }
 }
 
 #[test]
 fn a_database_beside_another_log_is_refused() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let mut world = World::new(16, 1);
     world.run(300);
-    caught_up(dir.path(), world.log()).shutdown();
+    caught_up(&dir, world.log()).shutdown();
     let mut other = World::new(17, 1);
     other.run(600);
-    let stores = super::support::stores(dir.path(), other.log());
+    let stores = crate::tests::support::stores(&dir, other.log());
     stores.start().unwrap();
     for group in Group::ALL {
-        assert!(!stores.wait_applied(group, Seq(u64::MAX), super::support::WAIT));
+        assert!(!stores.wait_applied(group, Seq(u64::MAX), crate::tests::support::WAIT));
         let fault = stores.position(group).fault.unwrap();
         assert!(matches!(*fault, crate::StoreError::StepBack { .. }), "{fault}");
     }
@@ -173,7 +265,7 @@ fn a_database_beside_another_log_is_refused() {
 
 #[test]
 fn a_command_is_applied_only_with_its_last_message() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let mut publisher = Publisher::new(Arc::new(MemoryLog::new()), 1);
     let event = |seq, index| EventRecord {
         seq: Seq(seq),
@@ -183,77 +275,10 @@ fn a_command_is_applied_only_with_its_last_message() {
     };
     publisher.publish(&[event(3, 0), event(5, 0), event(5, 1), event(5, 4), event(9, 0)]);
     let progress = Arc::new(Progress::default());
-    let path = dir.path().join("accounts.db");
-    let schemas = [COMMON_SCHEMA, AccountModel::SCHEMA];
-    let conn = open_writer(&path, AccountModel::SCHEMA_VERSION, &schemas, Safety::Rebuildable).unwrap();
-    let pace = Pace { batch: 1, linger: Duration::ZERO, sync_every: Duration::ZERO };
-    let mut consumer: Consumer<AccountModel> =
-        Consumer::load(conn, path, publisher.log.clone(), progress.clone(), pace).unwrap();
+    let mut member = member::<AccountModel>(&dir, &publisher.log, progress.clone());
     // Everything before a message is complete, the message's own command not before the next one or the end of the log.
     for applied in [2, 4, 4, 4, 9] {
-        consumer.step().unwrap();
+        member.handle(&mut offers(&member, &publisher.log, 1)).unwrap();
         assert_eq!(progress.applied(), Seq(applied));
-    }
-}
-
-const KILLED: &str = "HOGA_STORE_TEST_KILLED";
-
-/// The process that `a_killed_process_goes_on` kills; without its variable it has nothing to do.
-#[test]
-fn the_process_to_be_killed() {
-    let Ok(dir) = std::env::var(KILLED) else { return };
-    let dir = Path::new(&dir);
-    let log = Arc::new(EmbeddedLog::open(dir.join("log"), Default::default()).unwrap());
-    let config = StoresConfig { batch: 8, linger: Duration::ZERO, ..StoresConfig::new(dir) };
-    let stores = Stores::open_with(config, log).unwrap();
-    stores.start().unwrap();
-    for group in Group::ALL {
-        assert!(stores.wait_current(group, super::support::WAIT), "{:?}", stores.position(group));
-    }
-}
-
-#[test]
-fn a_killed_process_goes_on() {
-    let (killed, straight) = (TempDir::new(), TempDir::new());
-    let log = EmbeddedLog::open(killed.path().join("log"), Default::default()).unwrap();
-    let mut world = World::with_log(18, 1, Arc::new(log));
-    world.run(1500);
-    caught_up(straight.path(), world.log()).shutdown();
-    // Only one process may have the log open.
-    drop(world);
-    let mut random = Random(18);
-    let mut kills = 0;
-    loop {
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tests::crash::the_process_to_be_killed"])
-            .env(KILLED, killed.path())
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        // Later and later, so that it ends at last even on a slow machine.
-        let time = Duration::from_millis(5 + random.below(60) + 10 * kills);
-        let deadline = std::time::Instant::now() + time;
-        let ended = loop {
-            match child.try_wait().unwrap() {
-                Some(status) => break Some(status),
-                None if std::time::Instant::now() >= deadline => break None,
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
-        };
-        match ended {
-            Some(status) => {
-                assert!(status.success());
-                break;
-            }
-            None => {
-                child.kill().unwrap();
-                child.wait().unwrap();
-                kills += 1;
-            }
-        }
-    }
-    assert!(kills > 0, "it has to be killed at least once");
-    for group in Group::ALL {
-        assert_eq!(dump(killed.path(), group), dump(straight.path(), group), "{group:?}");
     }
 }

@@ -7,7 +7,7 @@ use hoga_core::event::{Event, EventRecord};
 use hoga_core::ids::{AccountId, Seq, Timestamp};
 use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec};
 
-use super::support::{Publisher, TempDir, WAIT, World, caught_up, stores, topics};
+use crate::tests::support::{Publisher, WAIT, World, caught_up, stores, topics};
 use crate::{Group, StoreError, Stores, StoresConfig};
 
 fn created(seq: u64, index: u32, account: u32) -> EventRecord {
@@ -43,11 +43,12 @@ fn fault_of(stores: &Stores) -> Arc<StoreError> {
 
 #[test]
 fn a_gap_stops_the_group_and_names_the_place() {
-    let (dir, log) = (TempDir::new(), log_of_one());
+    let Some(dir) = super::db() else { return };
+    let log = log_of_one();
     put(&*log, 1, &created(1, 0, 1));
     put(&*log, 2, &created(2, 0, 2));
     put(&*log, 4, &created(4, 0, 4));
-    let stores = stores(dir.path(), log.clone());
+    let stores = stores(&dir, log.clone());
     stores.start().unwrap();
     let fault = fault_of(&stores);
     assert!(
@@ -65,11 +66,12 @@ fn a_gap_stops_the_group_and_names_the_place() {
 
 #[test]
 fn a_repeated_number_is_dropped_and_counted() {
-    let (dir, log) = (TempDir::new(), log_of_one());
+    let Some(dir) = super::db() else { return };
+    let log = log_of_one();
     for (number, seq) in [(1, 1), (2, 2), (2, 2), (1, 1), (2, 2), (3, 3)] {
         put(&*log, number, &created(seq, 0, seq as u32));
     }
-    let stores = caught_up(dir.path(), log);
+    let stores = caught_up(&dir, log);
     let position = stores.position(Group::Accounts);
     assert_eq!((position.places[0].repeated, position.places[0].number), (3, 3));
     assert_eq!((position.applied, position.dead_letters, position.lag), (Seq(3), 0, 0));
@@ -87,11 +89,12 @@ fn a_step_back_is_refused() {
         &[(1, 1), (2, 2), (1, 3)],
     ];
     for way in ways {
-        let (dir, log) = (TempDir::new(), log_of_one());
+        let Some(dir) = super::db() else { return };
+        let log = log_of_one();
         for (number, seq) in way {
             put(&*log, *number, &created(*seq, 0, 1));
         }
-        let stores = stores(dir.path(), log);
+        let stores = stores(&dir, log);
         stores.start().unwrap();
         let fault = fault_of(&stores);
         assert!(matches!(*fault, StoreError::StepBack { .. }), "{way:?}: {fault}");
@@ -100,14 +103,15 @@ fn a_step_back_is_refused() {
 
 #[test]
 fn what_cannot_be_decoded_is_kept_and_the_group_goes_on() {
-    let (dir, log) = (TempDir::new(), log_of_one());
+    let Some(dir) = super::db() else { return };
+    let log = log_of_one();
     put(&*log, 1, &created(1, 0, 1));
     put_bytes(&*log, Some(b"no event")); // somebody else's: has no number
     put_bytes(&*log, None);
     put(&*log, 2, &created(2, 0, 2));
     put_bytes(&*log, Some(&[1, 99, 3])); // number 3, damaged
     put(&*log, 4, &created(4, 0, 4));
-    let stores = caught_up(dir.path(), log.clone());
+    let stores = caught_up(&dir, log.clone());
     let position = stores.position(Group::Accounts);
     assert_eq!((position.dead_letters, position.places[0].number), (3, 4));
     let letters = stores.accounts().dead_letters(10).unwrap();
@@ -129,7 +133,7 @@ fn what_cannot_be_decoded_is_kept_and_the_group_goes_on() {
 
 #[test]
 fn an_event_of_another_topic_is_a_dead_letter() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let log = log_of_one();
     let mut value = Vec::new();
     encode_event(&created(1, 0, 1), 1, &mut value);
@@ -137,14 +141,17 @@ fn an_event_of_another_topic_is_a_dead_letter() {
         let message = Message { key: b"k", value: Some(&value), time: Timestamp(1) };
         log.append(group.topic(), &[message]).unwrap();
     }
-    let stores = caught_up(dir.path(), log);
-    assert_eq!(stores.orders().dead_letters(9).unwrap()[0].reason, "not an order event");
+    let stores = caught_up(&dir, log);
+    let letters = stores.orders().dead_letters(9).unwrap();
+    let mut reasons: Vec<_> = letters.iter().map(|l| (l.topic.as_str(), l.reason.as_str())).collect();
+    reasons.sort_unstable();
+    assert_eq!(reasons, [("order.projection", "not an order event"), ("trade.completed", "not a trade")]);
     assert_eq!(stores.market().dead_letters(9).unwrap()[0].reason, "not a trade");
 }
 
 #[test]
 fn a_log_that_begins_later_than_needed_is_refused_with_its_first_offset() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let log: Arc<dyn EventLog> = Arc::new(MemoryLog::new());
     for group in Group::ALL {
         log.create_topic(&TopicSpec::delete(group.topic(), 1, 1)).unwrap();
@@ -155,7 +162,7 @@ fn a_log_that_begins_later_than_needed_is_refused_with_its_first_offset() {
     log.maintain().unwrap();
     let first = log.start_offset(Group::Accounts.topic(), 0).unwrap();
     assert!(first > 0);
-    let stores = stores(dir.path(), log);
+    let stores = stores(&dir, log);
     let error = stores.start().unwrap_err();
     assert!(
         matches!(error, StoreError::Trimmed { needed: 0, first: f, partition: 0, .. } if f == first),
@@ -166,12 +173,12 @@ fn a_log_that_begins_later_than_needed_is_refused_with_its_first_offset() {
 
 #[test]
 fn retention_waits_for_a_registered_group() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let log: Arc<dyn EventLog> = Arc::new(MemoryLog::new());
     for group in Group::ALL {
         log.create_topic(&TopicSpec::delete(group.topic(), 1, 1)).unwrap();
     }
-    let stores = caught_up(dir.path(), log.clone());
+    let stores = caught_up(&dir, log.clone());
     stores.shutdown();
     for number in 1..=10 {
         put(&*log, number, &created(number, 0, number as u32));
@@ -190,12 +197,12 @@ fn retention_waits_for_a_registered_group() {
 
 #[test]
 fn a_compacted_topic_rebuilds_the_orders_and_counts_what_was_gone() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let mut world = World::new(21, 1);
     world.run(800);
     let done = world.log().maintain().unwrap();
     assert!(done.compacted > 0);
-    let stores = caught_up(dir.path(), world.log());
+    let stores = caught_up(&dir, world.log());
     for order in world.orders() {
         assert_eq!(stores.orders().order_by_id(order.request.account, order.id).unwrap(), Some(order));
     }
@@ -211,14 +218,14 @@ fn a_compacted_topic_rebuilds_the_orders_and_counts_what_was_gone() {
 
 #[test]
 fn an_order_whose_market_never_comes_stops_the_accounts() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let mut world = World::new(22, 1);
     world.run(50);
     let mut publisher = Publisher::new(Arc::new(MemoryLog::new()), 1);
     let without: Vec<EventRecord> =
         world.events.iter().filter(|r| !matches!(r.event, Event::InstrumentSet(_))).copied().collect();
     publisher.publish(&without);
-    let stores = stores(dir.path(), publisher.log.clone());
+    let stores = stores(&dir, publisher.log.clone());
     stores.start().unwrap();
     let fault = fault_of(&stores);
     assert!(matches!(*fault, StoreError::UnknownMarket { .. }), "{fault}");
@@ -226,23 +233,28 @@ fn an_order_whose_market_never_comes_stops_the_accounts() {
 
 #[test]
 fn topics_have_to_be_there_and_schemas_have_to_match() {
-    let dir = TempDir::new();
-    let stores = stores(dir.path(), Arc::new(MemoryLog::new()));
+    let Some(dir) = super::db() else { return };
+    let stores = stores(&dir, Arc::new(MemoryLog::new()));
     assert!(matches!(stores.start(), Err(StoreError::Log { group: Group::Accounts, .. })));
     assert!(
         !stores.wait_applied(Group::Accounts, Seq(1), WAIT),
         "a group that does not run is not waited for"
     );
-    let conn = rusqlite::Connection::open(dir.path().join("orders.db")).unwrap();
-    conn.execute_batch("PRAGMA user_version = 99").unwrap();
-    let again = Stores::open(dir.path(), Arc::new(MemoryLog::new()));
-    assert!(matches!(again.err(), Some(StoreError::Schema { found: 99, wanted: 1, .. })));
+    drop(stores);
+    let newer = match dir.database {
+        crate::Database::Sqlite { .. } => "PRAGMA user_version = 99",
+        crate::Database::Postgres(_) => "UPDATE schema_version SET version = 99",
+    };
+    assert!(dir.execute(Group::Orders, newer));
+    let again = Stores::open_with(dir.config(), Arc::new(MemoryLog::new()));
+    assert!(matches!(again.err(), Some(StoreError::Schema { found: 99, wanted: 2, .. })));
 }
 
 #[test]
 fn whoever_waits_does_not_wait_for_the_linger() {
-    let (dir, log) = (TempDir::new(), log_of_one());
-    let config = StoresConfig { linger: WAIT, ..StoresConfig::new(dir.path()) };
+    let Some(dir) = super::db() else { return };
+    let log = log_of_one();
+    let config = StoresConfig { linger: WAIT, ..dir.config() };
     let stores = Stores::open_with(config, log.clone()).unwrap();
     put(&*log, 1, &created(1, 0, 1));
     stores.start().unwrap();
@@ -257,8 +269,9 @@ fn whoever_waits_does_not_wait_for_the_linger() {
 
 #[test]
 fn the_lag_is_told_before_and_after_the_start() {
-    let (dir, log) = (TempDir::new(), log_of_one());
-    let stores = stores(dir.path(), log.clone());
+    let Some(dir) = super::db() else { return };
+    let log = log_of_one();
+    let stores = stores(&dir, log.clone());
     for number in 1..=30 {
         put(&*log, number, &created(number, 0, number as u32));
     }
@@ -274,7 +287,7 @@ fn the_lag_is_told_before_and_after_the_start() {
     drop(stores);
     put(&*log, 31, &created(31, 0, 31));
     // As the database says, before anything runs.
-    let stores = super::support::stores(dir.path(), log);
+    let stores = crate::tests::support::stores(&dir, log);
     let position = stores.position(Group::Accounts);
     assert_eq!((position.running, position.lag, position.applied), (false, 1, Seq(30)));
     assert!(position.lag_time > std::time::Duration::ZERO);

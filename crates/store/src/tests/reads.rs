@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use hoga_core::event::{Event, EventRecord, Execution, Fill, OrderEvent, Trade};
+use hoga_core::event::{Event, EventRecord, Execution, OrderEvent, Trade};
 use hoga_core::folds::candle::{Candle, Interval};
-use hoga_core::ids::{AccountId, AssetId, ClientId, MarketId, OrderId, Seq, Timestamp, TradeId};
+use hoga_core::ids::{AccountId, ClientId, MarketId, OrderId, Seq, Timestamp, TradeId};
 use hoga_core::money::{Amount, Price, Qty, SCALE};
 use hoga_core::order::{NewOrder, Order, OrderRef, OrderStatus, OrderType, Side, StpMode, TimeInForce};
 use hoga_log::event_log::MemoryLog;
 
-use super::support::{Publisher, TempDir, caught_up, dump};
 use crate::orders::{ORDER_PART_BITS, TRADE_PART_BITS};
+use crate::tests::support::{Db, Publisher, caught_up, dump};
 use crate::{
     AccountFill, ApiKey, CandleQuery, FillQuery, Group, Identity, KeyKind, OrderQuery, StoreError, Stores,
     Taken, TradeQuery, User,
@@ -61,12 +61,11 @@ impl Tape {
         self.0.push(EventRecord { seq, index: 0, time: Timestamp(time), event });
     }
 
-    fn order(&mut self, order: &Order, fill: Option<Fill>) {
-        let execution = if fill.is_some() { Execution::Trade } else { Execution::New };
+    fn order(&mut self, order: &Order) {
         let event = OrderEvent {
-            execution,
+            execution: Execution::New,
             order: *order,
-            fill,
+            fill: None,
             cancel_id: ClientId::NONE,
             prevented: Qty::ZERO,
             base: Default::default(),
@@ -95,14 +94,14 @@ impl Tape {
         self.push(time, Event::Trade(trade));
     }
 
-    fn stores(&self, dir: &TempDir) -> Stores {
+    fn stores(&self, dir: &Db) -> Stores {
         let mut publisher = Publisher::new(Arc::new(MemoryLog::new()), 1);
         // The accounts are not asked here, and would want the market's definition first.
         publisher.publish(&self.0);
-        let stores = super::support::stores(dir.path(), publisher.log.clone());
+        let stores = crate::tests::support::stores(dir, publisher.log.clone());
         stores.start().unwrap();
         for group in [Group::Orders, Group::Market] {
-            assert!(stores.wait_current(group, super::support::WAIT), "{:?}", stores.position(group));
+            assert!(stores.wait_current(group, crate::tests::support::WAIT), "{:?}", stores.position(group));
         }
         stores
     }
@@ -122,23 +121,9 @@ fn combinations(
     all
 }
 
-fn fill(trade: u64, price: i64) -> Fill {
-    Fill {
-        trade: TradeId(trade),
-        price: Price(price),
-        qty: Qty(5),
-        quote: Amount(500),
-        fee: Amount(1),
-        fee_asset: AssetId(3),
-        maker: trade.is_multiple_of(2),
-        counter_order: OrderId(9),
-        counter_account: AccountId(9),
-    }
-}
-
 #[test]
 fn all_orders_keeps_to_every_bound() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let mut tape = Tape::default();
     // Around the ends of parts, and one far away; two accounts in turn; times stand still now and then.
     let part = 1_u64 << ORDER_PART_BITS >> 1;
@@ -151,7 +136,7 @@ fn all_orders_keeps_to_every_bound() {
             orders.push(order(id, account, &client, START + (at as i64 / 2) * MINUTE));
         }
     }
-    orders.iter().for_each(|order| tape.order(order, None));
+    orders.iter().for_each(|order| tape.order(order));
     let stores = tape.stores(&dir);
     let times = [
         None,
@@ -204,36 +189,48 @@ fn all_orders_keeps_to_every_bound() {
 
 #[test]
 fn my_trades_keeps_to_every_bound() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let mut tape = Tape::default();
     let part = 1_u64 << TRADE_PART_BITS;
     let mut expected: Vec<(u32, AccountFill)> = Vec::new();
     let trades = [1, 2, part - 1, part, part + 1, 2 * part, 7 * part + 3, 7 * part + 4, 9 * part];
     for (at, trade) in trades.into_iter().enumerate() {
-        // Two orders of account 1 in turn, one of account 2; and account 1 meets itself in trade 2.
+        // Two orders of account 1 buy in turn from one of account 2; and account 1 meets itself in trade 2.
         let time = START + (at as i64 / 2) * MINUTE;
-        let mut sides = vec![(1, 10 + (at as u64 % 2)), (2, 20)];
-        if trade == 2 {
-            sides.push((1, 12));
-        }
-        for (account, id) in sides {
+        let buy = (1, 10 + (at as u64 % 2));
+        let sell = if trade == 2 { (1, 12) } else { (2, 20) };
+        let event = Trade {
+            market: MARKET,
+            id: TradeId(trade),
+            price: Price(100 + trade as i64),
+            qty: Qty(5),
+            quote: Amount(500),
+            buy_order: OrderId(buy.1),
+            sell_order: OrderId(sell.1),
+            buyer: AccountId(buy.0),
+            seller: AccountId(sell.0),
+            taker_side: if trade.is_multiple_of(2) { Side::Buy } else { Side::Sell },
+            buyer_fee: Amount(1),
+            seller_fee: Amount(2),
+        };
+        tape.push(time, Event::Trade(event));
+        for (side, (account, id), fee) in [(Side::Buy, buy, 1), (Side::Sell, sell, 2)] {
             let mut order = order(id, account, "c", START);
             order.updated = Timestamp(time);
-            let fill = fill(trade, 100 + trade as i64);
-            tape.order(&order, Some(fill));
+            order.filled = Qty(5);
+            tape.order(&order);
             expected.push((
                 account,
                 AccountFill {
-                    trade: fill.trade,
+                    trade: event.id,
                     order: order.id,
                     time: Timestamp(time),
-                    side: Side::Buy,
-                    maker: fill.maker,
-                    price: fill.price,
-                    qty: fill.qty,
-                    quote: fill.quote,
-                    fee: fill.fee,
-                    fee_asset: fill.fee_asset,
+                    side,
+                    maker: side != event.taker_side,
+                    price: event.price,
+                    qty: event.qty,
+                    quote: event.quote,
+                    fee: Amount(fee),
                 },
             ));
         }
@@ -287,7 +284,7 @@ fn my_trades_keeps_to_every_bound() {
 
 #[test]
 fn aggregates_keep_to_every_bound() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let mut tape = Tape::default();
     // Taker, price and time of each trade; the aggregate that each belongs to.
     let rows = [
@@ -354,7 +351,7 @@ fn aggregates_keep_to_every_bound() {
 /// Cases B6, B7 and B10: a period without trades is flat at the close before it with volume zero, never missing, never the old volume.
 #[test]
 fn candles_have_no_holes() {
-    let dir = TempDir::new();
+    let Some(dir) = super::db() else { return };
     let mut tape = Tape::default();
     // Two trades in minute 0, none in 1 and 2, one in 3; then an outage of an hour.
     for (id, (second, price)) in [(0, 100), (59, 102), (185, 101), (3700, 90)].into_iter().enumerate() {
@@ -408,10 +405,12 @@ fn candles_have_no_holes() {
 
 #[test]
 fn questions_use_their_indexes() {
-    let dir = TempDir::new();
-    let stores = caught_up(dir.path(), Publisher::new(Arc::new(MemoryLog::new()), 1).log);
+    let Some(dir) = super::db() else { return };
+    // The plan is the one of SQLite; users and keys are kept in SQLite whatever the read models are on.
+    let crate::Database::Sqlite { dir: path } = &dir.database else { return };
+    let stores = caught_up(&dir, Publisher::new(Arc::new(MemoryLog::new()), 1).log);
     stores.shutdown();
-    let conn = rusqlite::Connection::open(dir.path().join("orders.db")).unwrap();
+    let conn = rusqlite::Connection::open(path.join("orders.db")).unwrap();
     let plan = |sql: &str| -> String {
         let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let rows = statement.query_map([], |row| row.get::<_, String>(3)).unwrap();
@@ -435,15 +434,15 @@ fn questions_use_their_indexes() {
         fills,
         "SEARCH fills USING PRIMARY KEY (market=? AND part=? AND account=? AND trade>? AND trade<?)"
     );
-    assert!(!dump(dir.path(), Group::Orders).contains("fills|"));
+    assert!(!dump(&dir, Group::Orders).contains("fills|"));
 }
 
 #[test]
 fn the_ledger_reads_backwards_in_pages() {
-    let dir = TempDir::new();
-    let mut world = super::support::World::new(31, 1);
+    let Some(dir) = super::db() else { return };
+    let mut world = crate::tests::support::World::new(31, 1);
     world.run(700);
-    let stores = caught_up(dir.path(), world.log());
+    let stores = caught_up(&dir, world.log());
     let account = AccountId(3);
     let whole = stores.accounts().ledger(account, None, 1000).unwrap();
     assert!(whole.len() > 20 && whole.iter().all(|entry| entry.account == account));
@@ -468,8 +467,10 @@ fn the_ledger_reads_backwards_in_pages() {
 
 #[test]
 fn identities_are_unique_and_durable() {
-    let dir = TempDir::new();
-    let path = dir.path().join("identity.db");
+    let Some(dir) = super::db() else { return };
+    // The plan is the one of SQLite; users and keys are kept in SQLite whatever the read models are on.
+    let crate::Database::Sqlite { dir: path } = &dir.database else { return };
+    let path = path.join("identity.db");
     let user = |name: &str, account: u32| User {
         name: name.to_owned(),
         password: "$argon2id$v=19$m=19456,t=2,p=1$c2FsdA$aGFzaA".to_owned(),

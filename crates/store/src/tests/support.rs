@@ -15,15 +15,17 @@ use hoga_core::money::{Amount, Price, Qty, SCALE};
 use hoga_core::order::{NewOrder, Order, OrderRef, OrderType, Side, StpMode, TimeInForce};
 use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec, partition_for};
 
-use crate::{Group, Stores, StoresConfig};
+#[cfg(feature = "postgres")]
+use crate::PostgresConfig;
+use crate::{Database, Group, Stores, StoresConfig};
 
-pub(super) const WAIT: Duration = Duration::from_secs(20);
+pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
 /// A folder that goes when the test ends.
-pub(super) struct TempDir(PathBuf);
+pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
-    pub(super) fn new() -> TempDir {
+    pub(crate) fn new() -> TempDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("hoga-store-{}-{number}", std::process::id()));
@@ -31,7 +33,7 @@ impl TempDir {
         TempDir(path)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -42,11 +44,119 @@ impl Drop for TempDir {
     }
 }
 
+/// Tables of one test.
+pub(crate) struct Db {
+    pub(crate) database: Database,
+    _dir: Option<TempDir>,
+}
+
+impl Db {
+    pub(crate) fn sqlite() -> Db {
+        let dir = TempDir::new();
+        Db { database: Database::Sqlite { dir: dir.path().to_path_buf() }, _dir: Some(dir) }
+    }
+
+    /// Schemas with a prefix of their own on the test server; none when it is not there.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres() -> Option<Db> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let Ok(url) = std::env::var("HOGA_TEST_POSTGRES") else {
+            eprintln!("SKIP postgres: HOGA_TEST_POSTGRES is not set (scripts/services/postgres.sh up)");
+            return None;
+        };
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut config = PostgresConfig::new(url);
+        config.schema_prefix = format!("t{}_{number}_", std::process::id());
+        let db = Db { database: Database::Postgres(config), _dir: None };
+        // What an earlier process of the same number left.
+        db.drop_schemas();
+        Some(db)
+    }
+
+    pub(crate) fn config(&self) -> StoresConfig {
+        StoresConfig::on(self.database.clone())
+    }
+
+    #[cfg(feature = "postgres")]
+    fn drop_schemas(&self) {
+        let Database::Postgres(config) = &self.database else { return };
+        for group in Group::ALL {
+            for ending in ["", "_next", "_old"] {
+                let schema = format!("{}{}{ending}", config.schema_prefix, group.schema());
+                self.execute(group, &format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
+            }
+        }
+    }
+
+    /// Runs something on a group's tables behind its back; false when the database refuses it.
+    pub(crate) fn execute(&self, group: Group, sql: &str) -> bool {
+        match &self.database {
+            Database::Sqlite { dir } => {
+                rusqlite::Connection::open(dir.join(group.file_name())).unwrap().execute_batch(sql).is_ok()
+            }
+            #[cfg(feature = "postgres")]
+            Database::Postgres(config) => client(config, group).batch_execute(sql).is_ok(),
+            #[cfg(not(feature = "postgres"))]
+            Database::Postgres(_) => unreachable!("tests of PostgreSQL are built with it"),
+        }
+    }
+
+    /// All rows of a question, as text.
+    pub(crate) fn ask(&self, group: Group, sql: &str) -> Vec<Vec<String>> {
+        match &self.database {
+            Database::Sqlite { dir } => {
+                let conn = rusqlite::Connection::open(dir.join(group.file_name())).unwrap();
+                let mut statement = conn.prepare(sql).unwrap();
+                let columns = statement.column_count();
+                let text = |row: &rusqlite::Row<'_>, at| match row.get_ref(at).unwrap() {
+                    rusqlite::types::ValueRef::Null => "NULL".to_owned(),
+                    rusqlite::types::ValueRef::Integer(value) => value.to_string(),
+                    rusqlite::types::ValueRef::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+                    other => format!("{other:?}"),
+                };
+                let mut rows = statement.query([]).unwrap();
+                let mut all = Vec::new();
+                while let Some(row) = rows.next().unwrap() {
+                    all.push((0..columns).map(|at| text(row, at)).collect());
+                }
+                all
+            }
+            #[cfg(feature = "postgres")]
+            Database::Postgres(config) => {
+                let messages = client(config, group).simple_query(sql).unwrap();
+                let rows = messages.iter().filter_map(|message| match message {
+                    postgres::SimpleQueryMessage::Row(row) => Some(row),
+                    _ => None,
+                });
+                rows.map(|row| (0..row.len()).map(|at| row.get(at).unwrap_or("NULL").to_owned()).collect())
+                    .collect()
+            }
+            #[cfg(not(feature = "postgres"))]
+            Database::Postgres(_) => unreachable!("tests of PostgreSQL are built with it"),
+        }
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        #[cfg(feature = "postgres")]
+        self.drop_schemas();
+    }
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) fn client(config: &PostgresConfig, group: Group) -> postgres::Client {
+    let mut client = postgres::Client::connect(&config.url, postgres::NoTls).unwrap();
+    let path = format!("SET search_path = {}{}", config.schema_prefix, group.schema());
+    client.batch_execute(&path).unwrap();
+    client
+}
+
 /// SplitMix64: enough for choosing orders.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -55,10 +165,10 @@ impl Random {
     }
 }
 
-pub(super) const ACCOUNTS: u32 = 6;
-pub(super) const MARKETS: u16 = 3;
+pub(crate) const ACCOUNTS: u32 = 6;
+pub(crate) const MARKETS: u16 = 3;
 
-pub(super) fn topics(log: &dyn EventLog, partitions: u32) {
+pub(crate) fn topics(log: &dyn EventLog, partitions: u32) {
     for group in Group::ALL {
         let spec = match group {
             Group::Orders => TopicSpec::compact(group.topic(), partitions),
@@ -69,20 +179,22 @@ pub(super) fn topics(log: &dyn EventLog, partitions: u32) {
 }
 
 /// Routes and numbers events as the engine's publisher does.
-pub(super) struct Publisher {
-    pub(super) log: Arc<dyn EventLog>,
+pub(crate) struct Publisher {
+    pub(crate) log: Arc<dyn EventLog>,
     partitions: u32,
-    pub(super) numbers: [Vec<u64>; 3],
+    pub(crate) numbers: [Vec<u64>; 3],
 }
 
 impl Publisher {
-    pub(super) fn new(log: Arc<dyn EventLog>, partitions: u32) -> Publisher {
+    pub(crate) fn new(log: Arc<dyn EventLog>, partitions: u32) -> Publisher {
         topics(&*log, partitions);
         Publisher { log, partitions, numbers: std::array::from_fn(|_| vec![0; partitions as usize]) }
     }
 
-    pub(super) fn publish(&mut self, events: &[EventRecord]) {
-        for (at, group) in Group::ALL.into_iter().enumerate() {
+    pub(crate) fn publish(&mut self, events: &[EventRecord]) {
+        // Trades first and orders last, as the engine does.
+        for group in [Group::Market, Group::Accounts, Group::Orders] {
+            let at = group.index();
             let mut encoded = Vec::new();
             for record in events {
                 let Some(key) = key_of(group, record) else { continue };
@@ -101,7 +213,7 @@ impl Publisher {
     }
 }
 
-fn key_of(group: Group, record: &EventRecord) -> Option<Vec<u8>> {
+pub(crate) fn key_of(group: Group, record: &EventRecord) -> Option<Vec<u8>> {
     let account = |account: AccountId| Some(account.0.to_le_bytes().to_vec());
     match (group, &record.event) {
         (Group::Market, Event::Trade(trade)) => Some(trade.market.0.to_le_bytes().to_vec()),
@@ -121,24 +233,31 @@ fn key_of(group: Group, record: &EventRecord) -> Option<Vec<u8>> {
 }
 
 /// An exchange under random orders, and everything that happened.
-pub(super) struct World {
-    pub(super) exchange: Exchange,
-    pub(super) publisher: Publisher,
-    pub(super) events: Vec<EventRecord>,
-    pub(super) random: Random,
+pub(crate) struct World {
+    pub(crate) exchange: Exchange,
+    pub(crate) publisher: Publisher,
+    pub(crate) events: Vec<EventRecord>,
+    pub(crate) random: Random,
     time: i64,
     client_ids: u64,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, partitions: u32) -> World {
+    pub(crate) fn new(seed: u64, partitions: u32) -> World {
         World::with_log(seed, partitions, Arc::new(MemoryLog::new()))
     }
 
-    pub(super) fn with_log(seed: u64, partitions: u32, log: Arc<dyn EventLog>) -> World {
+    pub(crate) fn with_log(seed: u64, partitions: u32, log: Arc<dyn EventLog>) -> World {
+        topics(&*log, partitions);
+        World::with_topics(seed, partitions, log)
+    }
+
+    /// On a log that has its topics.
+    pub(crate) fn with_topics(seed: u64, partitions: u32, log: Arc<dyn EventLog>) -> World {
+        let numbers = std::array::from_fn(|_| vec![0; partitions as usize]);
         let mut world = World {
             exchange: Exchange::new(),
-            publisher: Publisher::new(log, partitions),
+            publisher: Publisher { log, partitions, numbers },
             events: Vec::new(),
             random: Random(seed),
             time: 1_700_000_000_000_000,
@@ -163,12 +282,12 @@ impl World {
         world
     }
 
-    pub(super) fn log(&self) -> Arc<dyn EventLog> {
+    pub(crate) fn log(&self) -> Arc<dyn EventLog> {
         self.publisher.log.clone()
     }
 
     /// Applies and publishes one command; a reject is fine.
-    pub(super) fn apply(&mut self, body: Body) -> Seq {
+    pub(crate) fn apply(&mut self, body: Body) -> Seq {
         // Mostly many commands in a millisecond, sometimes minutes without any.
         self.time += match self.random.below(40) {
             0 => 200_000_000,
@@ -184,14 +303,14 @@ impl World {
         seq
     }
 
-    pub(super) fn run(&mut self, commands: usize) {
+    pub(crate) fn run(&mut self, commands: usize) {
         for _ in 0..commands {
             let body = self.choose();
             self.apply(body);
         }
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         Timestamp(self.time)
     }
 
@@ -270,7 +389,7 @@ impl World {
     }
 
     /// Orders by id, as their last event has them.
-    pub(super) fn orders(&self) -> Vec<Order> {
+    pub(crate) fn orders(&self) -> Vec<Order> {
         let mut orders = std::collections::BTreeMap::new();
         for record in &self.events {
             if let Event::Order(event) = &record.event {
@@ -281,7 +400,7 @@ impl World {
     }
 
     /// All fills, in the order in which they happened.
-    pub(super) fn fills(&self) -> Vec<(Timestamp, Order, Fill)> {
+    pub(crate) fn fills(&self) -> Vec<(Timestamp, Order, Fill)> {
         let fill = |record: &EventRecord| match &record.event {
             Event::Order(event) => event.fill.map(|fill| (record.time, event.order, fill)),
             _ => None,
@@ -290,7 +409,7 @@ impl World {
     }
 }
 
-pub(super) fn instrument(id: u16, symbol: &str, base: u16, quote: u16) -> Instrument {
+pub(crate) fn instrument(id: u16, symbol: &str, base: u16, quote: u16) -> Instrument {
     Instrument {
         id: MarketId(id),
         symbol: Name::new(symbol).unwrap(),
@@ -318,20 +437,20 @@ pub(super) fn instrument(id: u16, symbol: &str, base: u16, quote: u16) -> Instru
 }
 
 /// Stores with small batches that do not linger, so that a test sees many transactions and waits for none.
-pub(super) fn stores(dir: &Path, log: Arc<dyn EventLog>) -> Stores {
+pub(crate) fn stores(db: &Db, log: Arc<dyn EventLog>) -> Stores {
     let config = StoresConfig {
         batch: 64,
         linger: Duration::ZERO,
         sync_every: Duration::from_millis(20),
         nice: 0,
-        ..StoresConfig::new(dir)
+        ..db.config()
     };
     Stores::open_with(config, log).unwrap()
 }
 
 /// Stores that have consumed everything.
-pub(super) fn caught_up(dir: &Path, log: Arc<dyn EventLog>) -> Stores {
-    let stores = stores(dir, log);
+pub(crate) fn caught_up(db: &Db, log: Arc<dyn EventLog>) -> Stores {
+    let stores = stores(db, log);
     stores.start().unwrap();
     for group in Group::ALL {
         assert!(stores.wait_current(group, WAIT), "{:?}", stores.position(group));
@@ -339,25 +458,24 @@ pub(super) fn caught_up(dir: &Path, log: Arc<dyn EventLog>) -> Stores {
     stores
 }
 
-/// Everything in a group's database but where it came from, as text: equal texts are equal read models.
-pub(super) fn dump(dir: &Path, group: Group) -> String {
-    let conn = rusqlite::Connection::open(dir.join(group.file_name())).unwrap();
-    let mut names =
-        conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
-    let names: Vec<String> = names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+/// Everything in a group's tables, as text: equal texts are equal read models.
+pub(crate) fn dump(db: &Db, group: Group) -> String {
+    let tables: &[&str] = match group {
+        Group::Accounts => &["assets", "markets", "accounts", "balances", "exchange_balances", "ledger"],
+        Group::Orders => &["orders", "fills"],
+        Group::Market => &["markets", "trades", "candles"],
+    };
     let mut text = String::new();
-    for name in names {
-        let mut rows = conn
-            .prepare(&format!("SELECT * FROM {name} ORDER BY 1, 2, 3"))
-            .unwrap_or_else(|_| conn.prepare(&format!("SELECT * FROM {name} ORDER BY 1")).unwrap());
-        let columns = rows.column_count();
-        let mut rows = rows.query([]).unwrap();
-        while let Some(row) = rows.next().unwrap() {
-            text.push_str(&name);
-            for column in 0..columns {
-                text.push_str(&format!("|{:?}", row.get_ref(column).unwrap()));
-            }
-            text.push('\n');
+    let common = ["places", "dead_letters"];
+    for table in common.iter().chain(tables) {
+        // The first five columns are a key in every table that has as many.
+        let columns = db.ask(group, &format!("SELECT * FROM {table} LIMIT 1")).first().map_or(0, Vec::len);
+        let key: Vec<String> = (1..=columns.min(5)).map(|at| at.to_string()).collect();
+        if key.is_empty() {
+            continue;
+        }
+        for row in db.ask(group, &format!("SELECT * FROM {table} ORDER BY {}", key.join(", "))) {
+            text.push_str(&format!("{table}|{}\n", row.join("|")));
         }
     }
     text
