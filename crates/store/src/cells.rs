@@ -1,11 +1,9 @@
 //! Reading rows column by column, with typed errors instead of panics for what should not be there.
 
-use std::path::Path;
-
 use hoga_core::ids::Timestamp;
-use rusqlite::{Params, Row, Statement};
+use rusqlite::Row;
 
-use crate::error::{InFile, StoreError};
+use crate::error::StoreError;
 
 enum Source<'a> {
     Sqlite(&'a Row<'a>),
@@ -117,36 +115,6 @@ impl<'a> Cells<'a> {
     /// The error for a value that means nothing.
     pub(crate) fn damaged(&self, what: &'static str, value: i64) -> StoreError {
         StoreError::Damaged { database: self.database.to_owned(), what, value }
-    }
-}
-
-/// Runs a query and turns each row into a value.
-pub(crate) fn collect<T>(
-    statement: &mut Statement<'_>,
-    params: impl Params,
-    path: &Path,
-    mut value: impl FnMut(&mut Cells<'_>) -> Result<T, StoreError>,
-) -> Result<Vec<T>, StoreError> {
-    let database = path.display().to_string();
-    let mut rows = statement.query(params).doing(path, "running a query")?;
-    let mut all = Vec::new();
-    while let Some(row) = rows.next().doing(path, "reading a row")? {
-        all.push(value(&mut Cells::sqlite(row, &database))?);
-    }
-    Ok(all)
-}
-
-/// The first row of a query, if there is one.
-pub(crate) fn first<T>(
-    statement: &mut Statement<'_>,
-    params: impl Params,
-    path: &Path,
-    value: impl FnOnce(&mut Cells<'_>) -> Result<T, StoreError>,
-) -> Result<Option<T>, StoreError> {
-    let mut rows = statement.query(params).doing(path, "running a query")?;
-    match rows.next().doing(path, "reading a row")? {
-        Some(row) => value(&mut Cells::sqlite(row, &path.display().to_string())).map(Some),
-        None => Ok(None),
     }
 }
 

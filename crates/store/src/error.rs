@@ -42,7 +42,7 @@ pub enum StoreError {
     NotBuilt,
     /// The database was made by another version.
     #[error(
-        "{database}: made with schema {found} by a newer build, this one knows {wanted}; run that build, or move the file (drop the schema) away and it is built anew from the event log"
+        "{database}: made with schema {found} by a newer build, this one knows {wanted}; run that build; a read model (never users and keys) may also be moved away (its schema dropped), and is built anew from the event log"
     )]
     Schema {
         /// Which database.
@@ -278,20 +278,4 @@ pub enum Taken {
     /// The API key exists.
     #[error("API key {0} exists already")]
     ApiKey(String),
-}
-
-/// Turns SQLite's errors into ours with the file and the step.
-pub(crate) trait InFile<T> {
-    /// Adds which file and what was being done.
-    fn doing(self, file: &std::path::Path, doing: &'static str) -> Result<T, StoreError>;
-}
-
-impl<T> InFile<T> for Result<T, rusqlite::Error> {
-    fn doing(self, file: &std::path::Path, doing: &'static str) -> Result<T, StoreError> {
-        self.map_err(|source| StoreError::Database {
-            database: file.display().to_string(),
-            doing,
-            source: source.into(),
-        })
-    }
 }

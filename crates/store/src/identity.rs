@@ -1,27 +1,27 @@
-//! Users, API keys and secrets. Only here, not in the event log: each change is on disk when the call returns.
+//! Users, API keys and secrets. Only here, not in the event log: each change is on stable storage when the call returns.
+//!
+//! They are in a SQLite file of one process, or in a PostgreSQL schema (`identity`) that several nodes share. Good keys are also in memory:
+//! who is known trades on while the database is away, and no signed request waits for it.
+//!
+//! **Several nodes.** Every change of a key has a number from one counter, in the order in which the changes committed. Each node asks
+//! every few seconds ([`IdentityOptions::refresh`]) for the changes above the last one it has seen. So a key that is made or revoked on one
+//! node is known on the others within that time (a new one at once, when it is asked for: what is not in memory is looked up). While a node
+//! cannot reach the database it knows nothing of what others change; a revocation needs the database too.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::Duration;
 
 use hoga_core::ids::{AccountId, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::FxHashMap;
 
-use crate::cells::{Cells, collect, first};
-use crate::database::{lock, open_writer};
-use crate::error::{InFile, StoreError, Taken};
-use crate::sql::Safety;
-
-const SCHEMA: &str = "
-CREATE TABLE users (name TEXT PRIMARY KEY, password TEXT NOT NULL, account INTEGER NOT NULL UNIQUE, created INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE api_keys (
-    key TEXT PRIMARY KEY, kind INTEGER NOT NULL, secret BLOB NOT NULL, account INTEGER NOT NULL, label TEXT NOT NULL,
-    created INTEGER NOT NULL, revoked INTEGER
-) WITHOUT ROWID;
-CREATE INDEX api_keys_by_account ON api_keys (account);
-CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
+use crate::cells::Cells;
+use crate::database::lock;
+use crate::error::{StoreError, Taken};
+use crate::sql::{Database, Place, Reader, WritePool, Writer, make_dir, values};
 
 /// Somebody who signs in with a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,168 +84,373 @@ impl std::fmt::Debug for ApiKey {
     }
 }
 
-struct Inner {
-    path: PathBuf,
-    conn: Mutex<Connection>,
-    /// All keys that are good: every signed request asks for one, and must not wait for the disk.
-    keys: RwLock<FxHashMap<String, Arc<ApiKey>>>,
+/// How [`Identity`] works. The defaults suit a small machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityOptions {
+    /// Connections to PostgreSQL (4). SQLite has one: it has one writer anyway.
+    pub connections: usize,
+    /// How long a call may wait for one of them (5 s); after that it fails with [`StoreError::Unavailable`].
+    pub wait: Duration,
+    /// How often a node asks what others have changed, where the database is shared (5 s): so long a key that was revoked on another node
+    /// may still be taken here.
+    pub refresh: Duration,
+    /// Good keys that are kept in memory (1,000,000, about 400 bytes each). When there are more, the newest are kept, and the others are
+    /// looked up when they are asked for.
+    pub keys: usize,
 }
 
-/// The identity database. Cheap to clone. Looking up a good key touches memory only; everything else blocks on the disk.
+impl Default for IdentityOptions {
+    fn default() -> IdentityOptions {
+        IdentityOptions {
+            connections: 4,
+            wait: Duration::from_secs(5),
+            refresh: Duration::from_secs(5),
+            keys: 1_000_000,
+        }
+    }
+}
+
+/// What is known of the keys.
+struct Keys {
+    /// Good ones: every signed request asks for one, and must not wait for the database.
+    good: FxHashMap<String, Arc<ApiKey>>,
+    /// The most of them.
+    max: usize,
+    /// Whether they are all: then a key that is not among them is none.
+    complete: bool,
+    /// The number of the last change that is in here.
+    seen: i64,
+}
+
+impl Keys {
+    fn keep(&mut self, key: ApiKey) -> Arc<ApiKey> {
+        if self.good.len() >= self.max && !self.good.contains_key(&key.key) {
+            self.complete = false;
+            let some = self.good.keys().next().cloned();
+            some.and_then(|text| self.good.remove(&text));
+        }
+        let key = Arc::new(key);
+        self.good.insert(key.key.clone(), key.clone());
+        key
+    }
+}
+
+struct Inner {
+    pool: WritePool,
+    /// Whether other processes change the tables as well.
+    shared: bool,
+    keys: RwLock<Keys>,
+    /// Held by the one who brings something from the database into `keys`, so that it comes in the order in which it was read.
+    turn: Mutex<()>,
+    /// Its end tells the thread that asks what others have changed.
+    _alive: Sender<()>,
+}
+
+/// Users, API keys and secrets. Cheap to clone. Looking up a good key touches memory only; everything else blocks on the database.
 #[derive(Clone)]
 pub struct Identity(Arc<Inner>);
 
 const KEY_COLUMNS: &str = "key, kind, secret, account, label, created, revoked";
 
+/// Changes that are read at a time.
+const PAGE: usize = 1000;
+
+const NEXT_CHANGE: &str = "UPDATE changes SET number = number + 1";
+
 impl Identity {
-    /// Opens or makes `identity.db`, readable by its owner only.
+    /// Opens or makes a SQLite file (`identity.db`, readable by its owner only).
+    ///
+    /// # Errors
+    /// Any [`StoreError`] of opening a database; [`StoreError::File`] when the name does not end in `.db`.
     pub fn open(path: &Path) -> Result<Identity, StoreError> {
-        let file_error = |source| StoreError::File {
-            path: path.to_path_buf(),
-            doing: "making the identity database",
-            source,
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".db"));
+        let Some(name) = name else {
+            let source = std::io::Error::other("its name has to end in .db");
+            return Err(StoreError::File {
+                path: path.to_path_buf(),
+                doing: "making the identity database",
+                source,
+            });
         };
-        // SQLite gives its log and shared memory the mode of the database.
-        OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(file_error)?;
-        let conn = open_writer(path, 1, &[SCHEMA], Safety::Durable)?;
-        let keys = {
-            let sql = format!("SELECT {KEY_COLUMNS} FROM api_keys WHERE revoked IS NULL");
-            let mut statement = conn.prepare(&sql).doing(path, "reading the API keys")?;
-            collect(&mut statement, [], path, read_key)?
-        };
-        let keys = keys.into_iter().map(|key| (key.key.clone(), Arc::new(key))).collect();
-        Ok(Identity(Arc::new(Inner {
-            path: path.to_path_buf(),
-            conn: Mutex::new(conn),
-            keys: RwLock::new(keys),
-        })))
+        let dir = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        Identity::open_place(&Database::Sqlite { dir }, name, &IdentityOptions::default())
+    }
+
+    /// Opens or makes the tables on a database, with the default options: `identity.db` in the folder of a SQLite database, or the schema
+    /// `identity` (behind the configured prefix) on PostgreSQL.
+    ///
+    /// # Errors
+    /// As [`Identity::open_with`].
+    pub fn open_on(database: &Database) -> Result<Identity, StoreError> {
+        Identity::open_with(database, &IdentityOptions::default())
+    }
+
+    /// As [`Identity::open_on`], with options.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the database does not answer: who starts while it is away knows no keys, and tries again.
+    pub fn open_with(database: &Database, options: &IdentityOptions) -> Result<Identity, StoreError> {
+        Identity::open_place(database, "identity", options)
+    }
+
+    fn open_place(
+        database: &Database,
+        file: &str,
+        options: &IdentityOptions,
+    ) -> Result<Identity, StoreError> {
+        let place = Place { database: database.clone(), file: file.into(), schema: "identity".into() };
+        if let Database::Sqlite { dir } = database {
+            make_dir(dir)?;
+        }
+        if let Some(path) = place.path() {
+            // SQLite gives its log and shared memory the mode of the database.
+            let made = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+            made.map_err(|source| StoreError::File { path, doing: "making the identity database", source })?;
+        }
+        drop(Writer::open(&place, "identity")?);
+        let shared = matches!(database, Database::Postgres(_));
+        let connections = if shared { options.connections } else { 1 };
+        let pool = WritePool::new(place, connections, options.wait);
+        let keys = pool.read("reading the API keys", |reader| load(reader, options.keys.max(1)))?;
+        let (alive, ended) = channel();
+        let keys = RwLock::new(keys);
+        let identity = Identity(Arc::new(Inner { pool, shared, keys, turn: Mutex::new(()), _alive: alive }));
+        if shared {
+            let (inner, every) = (Arc::downgrade(&identity.0), options.refresh);
+            let work = move || follow(&inner, &ended, every);
+            std::thread::Builder::new().name("identity".to_owned()).spawn(work).map_err(|source| {
+                StoreError::File { path: "identity".into(), doing: "starting the thread of the keys", source }
+            })?;
+        }
+        Ok(identity)
     }
 
     /// Adds a user. Fails with [`StoreError::Taken`] when the name exists or the account has a user.
     pub fn add_user(&self, user: &User) -> Result<(), StoreError> {
-        let sql = "INSERT INTO users (name, password, account, created) VALUES (?1, ?2, ?3, ?4)";
-        let conn = lock(&self.0.conn);
-        let added = conn.execute(sql, params![user.name, user.password, user.account.0, user.created.0]);
-        match added {
-            Err(error) if is_unique(&error) => {
-                let name_taken = self.user_in(&conn, &user.name)?.is_some();
-                let taken = if name_taken {
-                    Taken::UserName(user.name.clone())
-                } else {
-                    Taken::Account(user.account)
-                };
-                Err(StoreError::Taken(taken))
-            }
-            other => other.map(|_| ()).doing(&self.0.path, "storing a user"),
+        let sql = "INSERT INTO users (name, password, account, created) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+        let added = self.0.pool.write("storing a user", |tx| {
+            tx.execute(sql, values![&*user.name, &*user.password, user.account.0, user.created.0])
+        })?;
+        if added == 1 {
+            return Ok(());
         }
+        Err(StoreError::Taken(match self.user(&user.name)? {
+            Some(_) => Taken::UserName(user.name.clone()),
+            None => Taken::Account(user.account),
+        }))
     }
 
     /// The user of that name.
     pub fn user(&self, name: &str) -> Result<Option<User>, StoreError> {
-        self.user_in(&lock(&self.0.conn), name)
+        let sql = "SELECT name, password, account, created FROM users WHERE name = ?1";
+        self.0.pool.read("reading a user", |reader| reader.first(sql, values![name], read_user))
     }
 
     /// The user whose account it is.
     pub fn user_of(&self, account: AccountId) -> Result<Option<User>, StoreError> {
-        let conn = lock(&self.0.conn);
         let sql = "SELECT name, password, account, created FROM users WHERE account = ?1";
-        let mut statement = conn.prepare_cached(sql).doing(&self.0.path, "reading a user")?;
-        first(&mut statement, [account.0], &self.0.path, read_user)
+        self.0.pool.read("reading a user", |reader| reader.first(sql, values![account.0], read_user))
     }
 
     /// Replaces a user's password hash; false when there is no such user.
     pub fn set_password(&self, name: &str, password: &str) -> Result<bool, StoreError> {
         let sql = "UPDATE users SET password = ?2 WHERE name = ?1";
         let changed =
-            lock(&self.0.conn).execute(sql, [name, password]).doing(&self.0.path, "storing a password")?;
+            self.0.pool.write("storing a password", |tx| tx.execute(sql, values![name, password]))?;
         Ok(changed == 1)
     }
 
     /// Adds an API key. Fails with [`StoreError::Taken`] when its text exists.
     pub fn add_key(&self, key: &ApiKey) -> Result<(), StoreError> {
-        let sql = "INSERT INTO api_keys (key, kind, secret, account, label, created, revoked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        let conn = lock(&self.0.conn);
-        let revoked = key.revoked.map(|time| time.0);
-        let values =
-            params![key.key, key.kind as u8, key.secret, key.account.0, key.label, key.created.0, revoked];
-        match conn.execute(sql, values) {
-            Err(error) if is_unique(&error) => Err(StoreError::Taken(Taken::ApiKey(key.key.clone()))),
-            other => other.map(|_| ()).doing(&self.0.path, "storing an API key"),
-        }?;
-        if key.revoked.is_none() {
-            // Still under the connection's lock, so that a revocation cannot slip in between.
-            self.0
-                .keys
-                .write()
-                .unwrap_or_else(|e| e.into_inner())
-                .insert(key.key.clone(), Arc::new(key.clone()));
+        let sql = "INSERT INTO api_keys (key, kind, secret, account, label, created, revoked, change)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, (SELECT number FROM changes)) ON CONFLICT DO NOTHING";
+        let values = values![
+            &*key.key,
+            key.kind as u8,
+            &*key.secret,
+            key.account.0,
+            &*key.label,
+            key.created.0,
+            key.revoked.map(|time| time.0),
+        ];
+        let added = self.0.pool.write("storing an API key", |tx| {
+            tx.execute(NEXT_CHANGE, values![])?;
+            tx.execute(sql, values)
+        })?;
+        if added == 0 {
+            return Err(StoreError::Taken(Taken::ApiKey(key.key.clone())));
+        }
+        if let Err(error) = self.refresh() {
+            // It is stored: whoever asks for it looks it up.
+            tracing::warn!(%error, "a new API key is not in memory yet");
+            self.keys_mut().complete = false;
         }
         Ok(())
     }
 
-    /// A key that is good; from memory.
+    /// A key that is good; from memory. Where others make keys too ([`Database::Postgres`]), or when there are more keys than are kept,
+    /// `None` says only that it is not known yet: see [`Identity::find_key`].
     pub fn key(&self, key: &str) -> Option<Arc<ApiKey>> {
-        self.good_keys().get(key).cloned()
+        self.keys().good.get(key).cloned()
+    }
+
+    /// A key that is good; from memory, or from the database when it is not there. `None`: there is no such key.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when it is not in memory and the database does not answer.
+    pub fn find_key(&self, key: &str) -> Result<Option<Arc<ApiKey>>, StoreError> {
+        if self.settles(key) {
+            return Ok(self.key(key));
+        }
+        let _turn = lock(&self.0.turn);
+        if let Some(known) = self.key(key) {
+            return Ok(Some(known));
+        }
+        let sql = format!("SELECT {KEY_COLUMNS} FROM api_keys WHERE key = ?1 AND revoked IS NULL");
+        let found =
+            self.0.pool.read("looking up an API key", |reader| reader.first(&sql, values![key], read_key))?;
+        Ok(found.map(|key| self.keys_mut().keep(key)))
+    }
+
+    /// Whether memory says everything about a key, so that [`Identity::find_key`] does not block.
+    pub fn settles(&self, key: &str) -> bool {
+        let keys = self.keys();
+        keys.good.contains_key(key) || (keys.complete && !self.0.shared)
     }
 
     /// All keys of an account, revoked ones too, oldest first.
     pub fn keys_of(&self, account: AccountId) -> Result<Vec<ApiKey>, StoreError> {
-        let conn = lock(&self.0.conn);
         let sql = format!("SELECT {KEY_COLUMNS} FROM api_keys WHERE account = ?1 ORDER BY created, key");
-        let mut statement = conn.prepare_cached(&sql).doing(&self.0.path, "reading API keys")?;
-        collect(&mut statement, [account.0], &self.0.path, read_key)
+        self.0.pool.read("reading API keys", |reader| reader.all(&sql, values![account.0], read_key))
     }
 
-    /// Revokes a good key of an account, for good; false when there is none.
+    /// Revokes a good key of an account, for good; false when there is none. Here it is out when the call returns, on other nodes within
+    /// [`IdentityOptions::refresh`].
     pub fn revoke_key(&self, account: AccountId, key: &str, time: Timestamp) -> Result<bool, StoreError> {
-        let sql = "UPDATE api_keys SET revoked = ?3 WHERE key = ?1 AND account = ?2 AND revoked IS NULL";
-        let conn = lock(&self.0.conn);
-        let changed =
-            conn.execute(sql, params![key, account.0, time.0]).doing(&self.0.path, "revoking an API key")?;
+        let sql = "UPDATE api_keys SET revoked = ?3, change = (SELECT number FROM changes)
+                   WHERE key = ?1 AND account = ?2 AND revoked IS NULL";
+        let changed = self.0.pool.write("revoking an API key", |tx| {
+            tx.execute(NEXT_CHANGE, values![])?;
+            tx.execute(sql, values![key, account.0, time.0])
+        })?;
         if changed == 1 {
-            self.0.keys.write().unwrap_or_else(|e| e.into_inner()).remove(key);
+            // Whoever has read it as good before has put it in by now, or does so before this turn.
+            let _turn = lock(&self.0.turn);
+            self.keys_mut().good.remove(key);
         }
         Ok(changed == 1)
     }
 
     /// A secret of the server (the administrator's token, the key of its tokens); made by `make` and stored when it is asked for the first
-    /// time.
+    /// time. Of several nodes that ask at once, all get the one that was stored first.
     pub fn secret(&self, name: &str, make: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>, StoreError> {
-        let conn = lock(&self.0.conn);
-        let stored = conn
-            .query_row("SELECT value FROM secrets WHERE name = ?1", [name], |row| row.get(0))
-            .optional()
-            .doing(&self.0.path, "reading a secret")?;
-        if let Some(value) = stored {
+        let stored = || {
+            self.0.pool.read("reading a secret", |reader| {
+                reader.first("SELECT value FROM secrets WHERE name = ?1", values![name], |cells| {
+                    Ok(cells.bytes()?.unwrap_or_default())
+                })
+            })
+        };
+        if let Some(value) = stored()? {
             return Ok(value);
         }
         let value = make();
-        conn.execute("INSERT INTO secrets (name, value) VALUES (?1, ?2)", params![name, value])
-            .doing(&self.0.path, "storing a secret")?;
-        Ok(value)
+        let sql = "INSERT INTO secrets (name, value) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+        self.0.pool.write("storing a secret", |tx| tx.execute(sql, values![name, &*value]))?;
+        Ok(stored()?.unwrap_or(value))
     }
 
     /// Replaces a secret of the server.
     pub fn set_secret(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
-        lock(&self.0.conn)
-            .execute("INSERT OR REPLACE INTO secrets (name, value) VALUES (?1, ?2)", params![name, value])
-            .doing(&self.0.path, "storing a secret")?;
-        Ok(())
+        let sql = "INSERT INTO secrets (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+        self.0.pool.write("storing a secret", |tx| tx.execute(sql, values![name, value])).map(|_| ())
     }
 
-    fn good_keys(&self) -> RwLockReadGuard<'_, FxHashMap<String, Arc<ApiKey>>> {
-        self.0.keys.read().unwrap_or_else(|e| e.into_inner())
+    /// Takes in what was changed since the last time, here or by others. Done by itself every [`IdentityOptions::refresh`] where the
+    /// database is shared.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] while the database is away; what is known stays.
+    pub fn refresh(&self) -> Result<(), StoreError> {
+        let _turn = lock(&self.0.turn);
+        loop {
+            let seen = self.keys().seen;
+            let sql = format!(
+                "SELECT change, {KEY_COLUMNS} FROM api_keys WHERE change > ?1 ORDER BY change LIMIT ?2"
+            );
+            let changes = self.0.pool.read("reading changes of API keys", |reader| {
+                reader.all(&sql, values![seen, PAGE], |cells| Ok((cells.int()?, read_key(cells)?)))
+            })?;
+            let all = changes.len() < PAGE;
+            let mut keys = self.keys_mut();
+            for (number, key) in changes {
+                keys.seen = number;
+                if key.revoked.is_some() {
+                    keys.good.remove(&key.key);
+                } else {
+                    keys.keep(key);
+                }
+            }
+            if all {
+                return Ok(());
+            }
+        }
     }
 
-    fn user_in(&self, conn: &Connection, name: &str) -> Result<Option<User>, StoreError> {
-        let sql = "SELECT name, password, account, created FROM users WHERE name = ?1";
-        let mut statement = conn.prepare_cached(sql).doing(&self.0.path, "reading a user")?;
-        first(&mut statement, [name], &self.0.path, read_user)
+    // Whoever panicked under one of these locks left whole entries: each is put in or taken out at once.
+    fn keys(&self) -> RwLockReadGuard<'_, Keys> {
+        self.0.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keys_mut(&self) -> RwLockWriteGuard<'_, Keys> {
+        self.0.keys.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn is_unique(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)
+/// The good keys, the newest `max` of them, and the number of the last change.
+fn load(reader: &Reader<'_>, max: usize) -> Result<Keys, StoreError> {
+    let seen = reader.first("SELECT number FROM changes", &[], |cells| cells.int())?.unwrap_or(0);
+    let sql = format!(
+        "SELECT {KEY_COLUMNS} FROM api_keys WHERE revoked IS NULL ORDER BY created DESC, key LIMIT ?1"
+    );
+    let mut keys = Keys { good: FxHashMap::default(), max, complete: true, seen };
+    let mut found = 0;
+    reader.each(&sql, values![max.saturating_add(1)], &mut |cells| {
+        found += 1;
+        if found > max {
+            keys.complete = false;
+            return Ok(std::ops::ControlFlow::Break(()));
+        }
+        keys.keep(read_key(cells)?);
+        Ok(std::ops::ControlFlow::Continue(()))
+    })?;
+    if !keys.complete {
+        tracing::warn!(
+            kept = max,
+            "more API keys than are kept in memory; the others are looked up when they come"
+        );
+    }
+    Ok(keys)
+}
+
+/// Asks again and again what others have changed, until nobody has the identities any more.
+fn follow(inner: &Weak<Inner>, ended: &Receiver<()>, every: Duration) {
+    let mut away = false;
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(every) {
+        let Some(identity) = inner.upgrade().map(Identity) else { return };
+        match identity.refresh() {
+            Ok(()) if away => {
+                tracing::info!("the database of users and keys is back");
+                away = false;
+            }
+            Ok(()) => {}
+            Err(error) if !away => {
+                tracing::warn!(%error, "what other nodes change of API keys is not known until the database is back");
+                away = true;
+            }
+            Err(error) => tracing::debug!(%error, "the database of users and keys is still away"),
+        }
+    }
 }
 
 fn read_user(cells: &mut Cells<'_>) -> Result<User, StoreError> {

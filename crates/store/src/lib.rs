@@ -12,8 +12,8 @@
 //! | `order-projection` | `orders.db` | `order.projection`, `trade.completed` | orders, fills per account: [`Orders`] |
 //! | `market-data-service` | `market.db` | `trade.completed` | trades, candles, seconds for tickers: [`MarketData`] |
 //!
-//! `identity.db` ([`Identity`]) is no read model: users, API keys and secrets are only there, and each change is durable when the call
-//! returns.
+//! [`Identity`] (the file `identity.db` or the schema `identity`) is no read model: users, API keys and secrets are only there, and each
+//! change is durable when the call returns.
 //!
 //! **Durability.** On PostgreSQL a commit is durable. On SQLite the read models run in WAL mode with `synchronous = NORMAL`: a power cut may take the last transactions, but
 //! never leaves half of one, and the log brings them back. What the log may drop is told to it ([`hoga_log::event_log::EventLog::commit`])
@@ -47,7 +47,7 @@ pub use accounts::{Accounts, EntryKind, LedgerEntry, Legs};
 pub use audit::{AuditReport, Difference, EngineTotals, EngineView, LedgerAudit};
 pub use dead_letters::DeadLetter;
 pub use error::{StoreError, Taken};
-pub use identity::{ApiKey, Identity, KeyKind, User};
+pub use identity::{ApiKey, Identity, IdentityOptions, KeyKind, User};
 pub use market::{
     AggregateTrade, Aggregator, CandleQuery, MarketData, MarketResume, MarketTrade, TradeQuery,
 };

@@ -29,8 +29,14 @@ macro_rules! steps {
     };
 }
 
-/// The steps of a model, those that all have first.
+/// The steps of a model, those that all have first. Users and keys are no model: they have no place in a log.
 pub(crate) fn migrations(model: &str, sqlite: bool) -> Vec<Migration> {
+    if model == "identity" {
+        return match sqlite {
+            true => steps!("sqlite", "identity", 1 => "0001_tables", 2 => "0002_changes"),
+            false => steps!("postgres", "identity", 2 => "0002_tables"),
+        };
+    }
     let mut all = match sqlite {
         true => steps!("sqlite", "common", 2 => "0002_places"),
         false => steps!("postgres", "common", 2 => "0002_places"),

@@ -25,9 +25,8 @@ use crate::cells::Cells;
 use crate::error::StoreError;
 
 pub(crate) use migrate::{migrations, set_old_layout_aside};
-pub(crate) use pool::ReadPool;
+pub(crate) use pool::{ReadPool, WritePool};
 pub(crate) use rows::{Kind, Rows, Table, Value, values};
-pub(crate) use sqlite::WRITER_PRAGMAS as SQLITE_PRAGMAS;
 
 /// Where read models are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

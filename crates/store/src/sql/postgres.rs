@@ -117,7 +117,16 @@ impl Session {
     pub(super) fn begin(&self, write: bool) -> Result<(), StoreError> {
         // Reads of one question see one state; a batch only appends to its own group's tables.
         let sql = if write { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" };
-        self.with("beginning a transaction", |live| live.client.batch_execute(sql))
+        let begin = || self.with("beginning a transaction", |live| live.client.batch_execute(sql));
+        let used_before = self.live.borrow().is_some();
+        match begin() {
+            // A connection that was lost while it was idle is noticed only now; nothing has been done on it.
+            Err(StoreError::Unavailable { .. }) if used_before => {
+                *self.live.borrow_mut() = None;
+                begin()
+            }
+            other => other,
+        }
     }
 
     pub(super) fn end(&self, commit: bool) -> Result<(), StoreError> {
@@ -251,11 +260,12 @@ impl ToSql for Value<'_> {
             Value::Int(value) if *ty == Type::INT4 => i32::try_from(value)?.to_sql(ty, out),
             Value::Int(value) => value.to_sql(ty, out),
             Value::Text(text) => text.to_sql(ty, out),
+            Value::Bytes(bytes) => bytes.to_sql(ty, out),
         }
     }
 
     fn accepts(ty: &Type) -> bool {
-        [Type::INT8, Type::INT4, Type::TEXT].contains(ty)
+        [Type::INT8, Type::INT4, Type::TEXT, Type::BYTEA].contains(ty)
     }
 
     to_sql_checked!();

@@ -158,6 +158,8 @@ pub(crate) enum Value<'a> {
     Int(i64),
     /// Text.
     Text(&'a str),
+    /// Bytes.
+    Bytes(&'a [u8]),
 }
 
 macro_rules! from_int {
@@ -173,6 +175,12 @@ from_int!(i64, u64, u32, u16, u8, usize);
 impl<'a> From<&'a str> for Value<'a> {
     fn from(value: &'a str) -> Value<'a> {
         Value::Text(value)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(value: &'a [u8]) -> Value<'a> {
+        Value::Bytes(value)
     }
 }
 

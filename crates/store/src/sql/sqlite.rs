@@ -20,7 +20,7 @@ pub(crate) struct Session {
 }
 
 /// The log of 16,384 pages (64 MiB) lets a hot page be written many times before it is copied into the database once.
-pub(crate) const WRITER_PRAGMAS: &str =
+const WRITER_PRAGMAS: &str =
     "PRAGMA journal_mode = WAL; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -32768;
     PRAGMA wal_autocheckpoint = 16384; PRAGMA journal_size_limit = 67108864; PRAGMA foreign_keys = OFF;";
 
@@ -213,6 +213,7 @@ impl ToSql for Value<'_> {
             Value::Null => ToSqlOutput::from(rusqlite::types::Null),
             Value::Int(value) => ToSqlOutput::from(*value),
             Value::Text(text) => ToSqlOutput::from(*text),
+            Value::Bytes(bytes) => ToSqlOutput::from(*bytes),
         })
     }
 }

@@ -1,6 +1,8 @@
 //! One suite on both databases: each file is a module of `sqlite` and of `postgres`. PostgreSQL is a real server, named by the variable
 //! `HOGA_TEST_POSTGRES` (an address as in the configuration); each test has schemas of its own there, dropped when it ends.
 
+#[cfg(feature = "postgres")]
+mod proxy;
 mod support;
 
 #[path = "."]
@@ -15,6 +17,8 @@ mod sqlite {
     mod crash;
     #[path = "faults.rs"]
     mod faults;
+    #[path = "identity.rs"]
+    mod identity;
     #[path = "killed.rs"]
     mod killed;
     #[path = "reads.rs"]
@@ -38,6 +42,10 @@ mod postgres {
     mod crash;
     #[path = "faults.rs"]
     mod faults;
+    #[path = "identity.rs"]
+    mod identity;
+    #[path = "nodes.rs"]
+    mod nodes;
     #[path = "outage.rs"]
     mod outage;
     #[path = "reads.rs"]

@@ -11,10 +11,7 @@ use hoga_log::event_log::MemoryLog;
 
 use crate::orders::{ORDER_PART_BITS, TRADE_PART_BITS};
 use crate::tests::support::{Db, Publisher, caught_up, dump};
-use crate::{
-    AccountFill, ApiKey, CandleQuery, FillQuery, Group, Identity, KeyKind, OrderQuery, StoreError, Stores,
-    Taken, TradeQuery, User,
-};
+use crate::{AccountFill, CandleQuery, FillQuery, Group, OrderQuery, Stores, TradeQuery};
 
 const MARKET: MarketId = MarketId(1);
 const MINUTE: i64 = 60_000_000;
@@ -463,63 +460,4 @@ fn the_ledger_reads_backwards_in_pages() {
         }
     }
     assert!(stores.accounts().ledger(AccountId(77), None, 5).unwrap().is_empty());
-}
-
-#[test]
-fn identities_are_unique_and_durable() {
-    let Some(dir) = super::db() else { return };
-    // The plan is the one of SQLite; users and keys are kept in SQLite whatever the read models are on.
-    let crate::Database::Sqlite { dir: path } = &dir.database else { return };
-    let path = path.join("identity.db");
-    let user = |name: &str, account: u32| User {
-        name: name.to_owned(),
-        password: "$argon2id$v=19$m=19456,t=2,p=1$c2FsdA$aGFzaA".to_owned(),
-        account: AccountId(account),
-        created: Timestamp(5),
-    };
-    let key = |text: &str, account: u32| ApiKey {
-        key: text.to_owned(),
-        kind: KeyKind::Ed25519,
-        secret: vec![7; 32],
-        account: AccountId(account),
-        label: "bot".to_owned(),
-        created: Timestamp(6),
-        revoked: None,
-    };
-    let identity = Identity::open(&path).unwrap();
-    identity.add_user(&user("ann", 1)).unwrap();
-    identity.add_key(&key("k1", 1)).unwrap();
-    identity.add_key(&key("k2", 1)).unwrap();
-    for (result, taken) in [
-        (identity.add_user(&user("ann", 2)), Taken::UserName("ann".to_owned())),
-        (identity.add_user(&user("bob", 1)), Taken::Account(AccountId(1))),
-        (identity.add_key(&key("k1", 9)), Taken::ApiKey("k1".to_owned())),
-    ] {
-        assert!(matches!(result, Err(StoreError::Taken(ref found)) if *found == taken), "{result:?}");
-    }
-    assert_eq!(*identity.key("k1").unwrap(), key("k1", 1));
-    assert!(!format!("{:?}", identity.key("k1")).contains("secret"));
-    assert!(!identity.revoke_key(AccountId(2), "k1", Timestamp(8)).unwrap(), "not the owner's");
-    assert!(identity.revoke_key(AccountId(1), "k1", Timestamp(8)).unwrap());
-    assert!(!identity.revoke_key(AccountId(1), "k1", Timestamp(9)).unwrap());
-    assert_eq!(identity.key("k1"), None);
-    assert!(identity.set_password("ann", "new").unwrap() && !identity.set_password("nobody", "new").unwrap());
-    let token = identity.secret("admin", || b"token".to_vec()).unwrap();
-    assert_eq!(
-        (token, identity.secret("admin", || b"other".to_vec()).unwrap()),
-        (b"token".to_vec(), b"token".to_vec())
-    );
-    drop(identity);
-    let identity = Identity::open(&path).unwrap();
-    assert_eq!(identity.user("ann").unwrap(), Some(User { password: "new".to_owned(), ..user("ann", 1) }));
-    assert_eq!(identity.user_of(AccountId(1)).unwrap().map(|user| user.name), Some("ann".to_owned()));
-    assert_eq!((identity.user("bob").unwrap(), identity.key("k1")), (None, None));
-    assert_eq!(*identity.key("k2").unwrap(), key("k2", 1));
-    let revoked = ApiKey { revoked: Some(Timestamp(8)), ..key("k1", 1) };
-    assert_eq!(identity.keys_of(AccountId(1)).unwrap(), [revoked, key("k2", 1)]);
-    assert_eq!(identity.secret("admin", Vec::new).unwrap(), b"token");
-    identity.set_secret("admin", b"next").unwrap();
-    assert_eq!(identity.secret("admin", Vec::new).unwrap(), b"next");
-    use std::os::unix::fs::PermissionsExt;
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -17,7 +17,7 @@ use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec, partition_for
 
 #[cfg(feature = "postgres")]
 use crate::PostgresConfig;
-use crate::{Database, Group, Stores, StoresConfig};
+use crate::{ApiKey, Database, Group, KeyKind, Stores, StoresConfig, User};
 
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
@@ -80,6 +80,10 @@ impl Db {
     #[cfg(feature = "postgres")]
     fn drop_schemas(&self) {
         let Database::Postgres(config) = &self.database else { return };
+        self.execute(
+            Group::Accounts,
+            &format!("DROP SCHEMA IF EXISTS {}identity CASCADE", config.schema_prefix),
+        );
         for group in Group::ALL {
             for ending in ["", "_next", "_old"] {
                 let schema = format!("{}{}{ending}", config.schema_prefix, group.schema());
@@ -150,6 +154,27 @@ pub(crate) fn client(config: &PostgresConfig, group: Group) -> postgres::Client 
     let path = format!("SET search_path = {}{}", config.schema_prefix, group.schema());
     client.batch_execute(&path).unwrap();
     client
+}
+
+pub(crate) fn user(name: &str, account: u32) -> User {
+    User {
+        name: name.to_owned(),
+        password: "$argon2id$v=19$m=19456,t=2,p=1$c2FsdA$aGFzaA".to_owned(),
+        account: AccountId(account),
+        created: Timestamp(5),
+    }
+}
+
+pub(crate) fn key(text: &str, account: u32) -> ApiKey {
+    ApiKey {
+        key: text.to_owned(),
+        kind: KeyKind::Ed25519,
+        secret: vec![7; 32],
+        account: AccountId(account),
+        label: "bot".to_owned(),
+        created: Timestamp(6),
+        revoked: None,
+    }
 }
 
 /// SplitMix64: enough for choosing orders.
