@@ -1,7 +1,7 @@
 # Hoga: two commands matter, `make run` and `make test`. Both do their own set-up and say what they do.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint unit crash clients browser web deny bench clean setup
+.PHONY: help run build test lint unit crash faults clients browser web deny bench clean setup
 
 DATA ?= data
 
@@ -21,7 +21,7 @@ web: setup       ## the console
 setup:           ## what a fresh Debian machine lacks
 	@scripts/setup.sh
 
-test:            ## everything: lints, unit and property tests, crash rounds, real clients, a real browser
+test:            ## everything: lints, unit and property tests, real Kafka and PostgreSQL, crash rounds, faults, real clients, a real browser
 	@scripts/test.sh
 
 lint: setup      ## format, clippy, licences
@@ -32,6 +32,9 @@ unit: setup web  ## the Rust and console tests
 
 crash: setup web ## kill -9 rounds on the real binary; ROUNDS=20
 	@scripts/test.sh crash
+
+faults: setup web ## Kafka, PostgreSQL, consumers and the exchange taken away under load; OUTAGE=30
+	@scripts/test.sh faults
 
 clients: setup web ## ccxt and python-binance against the real binary
 	@scripts/test.sh clients

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a fresh Debian machine lacks for building: a C compiler (SQLite is built in), Node.js with npm (the console). Rust must be there.
+# What a fresh Debian machine lacks for building: C and C++ compilers (SQLite and librdkafka are built in), Node.js with npm (the console). Rust must be there.
 set -euo pipefail
 say() { printf '== %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -8,6 +8,8 @@ command -v cargo >/dev/null || die "no Rust tool chain: install it from https://
 
 missing=()
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
+command -v c++ >/dev/null || missing+=(g++) # librdkafka, the Kafka client, is built in
+command -v make >/dev/null || missing+=(make)
 command -v node >/dev/null || missing+=(nodejs)
 command -v npm >/dev/null || missing+=(npm)
 if [ ${#missing[@]} -gt 0 ]; then

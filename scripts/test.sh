@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# All tests, or the parts named: lint unit crash clients browser. Builds once, in the dev profile (optimised, debug assertions on).
+# All tests, or the parts named: lint unit crash faults clients browser. Builds once, in the dev profile (optimised, debug assertions on).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/path.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 parts=("$@")
-[ $# -gt 0 ] || parts=(lint unit crash clients browser)
+[ $# -gt 0 ] || parts=(lint unit crash faults clients browser)
 export HOGA_BIN="${HOGA_BIN:-$PWD/target/debug/hoga}"
 say() { printf '\n== %s (%s)\n' "$*" "$(date +%T)"; }
 
@@ -12,7 +12,8 @@ lint() {
   say "format"
   cargo fmt --all --check
   say "clippy"
-  cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+  cargo clippy --workspace --all-targets --features hoga-log/conformance --locked --quiet -- -D warnings
+  cargo clippy -p hoga --no-default-features --locked --quiet -- -D warnings
   say "licences, bans and sources"
   scripts/deny.sh
 }
@@ -25,10 +26,26 @@ recordings() {
   done
 }
 
+# Real servers for the tests that need one: started here, on ports of their own, and gone when the tests end, however they end.
+services() {
+  export HOGA_WORK="${TMPDIR:-/tmp}/hoga-test-services.$$" KAFKA_PORT=29092 POSTGRES_PORT=25432 KAFKA_JVM="-XX:TieredStopAtLevel=1"
+  trap 'scripts/services/kafka.sh wipe; scripts/services/postgres.sh wipe; rm -rf "$HOGA_WORK"' EXIT
+  say "Apache Kafka and PostgreSQL"
+  scripts/services/kafka.sh up
+  scripts/services/postgres.sh up
+  export HOGA_TEST_KAFKA=127.0.0.1:$KAFKA_PORT HOGA_TEST_POSTGRES=postgres://hoga@127.0.0.1:$POSTGRES_PORT/hoga
+}
+
+rust() {
+  services
+  say "Rust tests"
+  # Without capture where a test has a figure or a SKIP to tell.
+  cargo test --workspace --features hoga-log/conformance --locked --no-fail-fast -- --show-output 2>&1
+}
+
 unit() {
   recordings
-  say "Rust tests"
-  cargo test --workspace --locked --no-fail-fast 2>&1
+  (rust)
   say "console tests"
   (cd web && npm run --silent check && npm test --silent)
 }
@@ -38,6 +55,7 @@ binary() {
   cargo build --locked -p hoga
 }
 
+faults() { binary; say "faults with real servers"; "$HOGA_BIN" lab faults --outage "${OUTAGE:-30}"; }
 crash() { binary; say "crash rounds"; "$HOGA_BIN" lab crash --rounds "${ROUNDS:-20}"; }
 clients() { binary; say "real clients"; tests/run-clients.sh; }
 browser() { binary; say "the console in Chromium"; tests/run-browser.sh; }
@@ -47,8 +65,8 @@ scripts/setup.sh
 scripts/web.sh
 for part in "${parts[@]}"; do
   case "$part" in
-    lint | unit | crash | clients | browser) "$part" ;;
-    *) echo "test.sh: no part named '$part' (lint unit crash clients browser)" >&2; exit 2 ;;
+    lint | unit | crash | faults | clients | browser) "$part" ;;
+    *) echo "test.sh: no part named '$part' (lint unit crash faults clients browser)" >&2; exit 2 ;;
   esac
 done
 say "all of: ${parts[*]}: passed"

@@ -42,6 +42,12 @@ pub enum Command {
     #[command(after_help = "Example: hoga up --data /var/lib/hoga --port 0 --no-market\n\
                             Prints `ready http://ADDRESS` on standard output when it serves; ends in order on SIGTERM within 5 s.")]
     Up(Up),
+    /// Start some of the roles in this process; the others run elsewhere and meet on Kafka.
+    #[command(
+        after_help = "Example: hoga run --role order-projection --config hoga.toml --data /var/lib/hoga-orders --port 0\n\
+                            Prints `ready http://ADDRESS` (health, metrics and positions there) and ends in order on SIGTERM."
+    )]
+    Run(Run),
     /// Start the system and feed it a recorded order flow instead of the simulated market.
     #[command(after_help = "Example: hoga replay orders.csv.gz --speed 10\n\
                             Formats: Bitstamp order events (.csv or .csv.gz as in the PyPI package ob-analytics 0.1.0), me-consensus (.csv, .csv.gz, .csv.xz).")]
@@ -61,6 +67,16 @@ pub enum Command {
     /// The journal of a stopped system: verify, dump, stats.
     #[command(subcommand, after_help = "Example: hoga journal verify --data data")]
     Journal(Journal),
+    /// Topics on Kafka: measure how many partitions are needed, make what is missing, check what is there.
+    #[command(subcommand, after_help = "Example: hoga topics plan --rate 200000 --config hoga.toml")]
+    Topics(Topics),
+    /// Messages that a consumer group could not handle.
+    #[command(subcommand, after_help = "Example: hoga dlt list --config hoga.toml")]
+    Dlt(Dlt),
+    /// Build a consumer group's tables anew from the event log, then swap them in.
+    #[command(after_help = "Example: hoga rebuild order-projection --data data\n\
+                            On a running system it asks that; otherwise it works on the data folder and the database.")]
+    Rebuild(Rebuild),
     /// The configuration: check a file, show every key.
     #[command(subcommand, after_help = "Example: hoga config show > hoga.toml")]
     Config(ConfigCommand),
@@ -87,6 +103,142 @@ pub struct Up {
     /// Empty books and no simulated flow.
     #[arg(long)]
     pub no_market: bool,
+}
+
+/// What a process can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// API, matching, journal, publishing.
+    Exchange,
+    /// Balances and ledger.
+    AccountService,
+    /// Trades and candles.
+    MarketDataService,
+    /// What users are told.
+    NotificationService,
+    /// Orders and fills.
+    OrderProjection,
+    /// Alerts and conditional orders.
+    StopTrigger,
+}
+
+impl Role {
+    /// The consumer group; none for the exchange.
+    pub fn group(self) -> Option<hoga_store::Group> {
+        let name = self.to_possible_value()?;
+        hoga_store::Group::from_name(name.get_name())
+    }
+}
+
+/// Flags of `run`.
+#[derive(Args, Debug)]
+pub struct Run {
+    /// A role of this process; may be repeated.
+    #[arg(long, value_enum, required = true)]
+    pub role: Vec<Role>,
+    /// As for `up`.
+    #[command(flatten)]
+    pub up: Up,
+}
+
+/// `hoga topics …`
+#[derive(Debug, Subcommand)]
+pub enum Topics {
+    /// Measure what one partition carries on this cluster, and say how many are needed.
+    #[command(after_help = "Example: hoga topics plan --rate 200000 --bytes 200 --config hoga.toml")]
+    Plan {
+        /// Messages a second that the topic must carry.
+        #[arg(long, default_value_t = 60_000.0, value_parser = positive)]
+        rate: f64,
+        /// Size of a message in bytes.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(16..=900_000))]
+        bytes: u32,
+        /// The report as JSON.
+        #[arg(long)]
+        json: bool,
+        /// TOML file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Make the topics that are missing; those that are there are never changed.
+    #[command(after_help = "Example: hoga topics apply --config hoga.toml")]
+    Apply {
+        /// TOML file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Compare the topics with the configuration; exit code 1 when one is missing or differs.
+    #[command(after_help = "Example: hoga topics check --config hoga.toml")]
+    Check {
+        /// TOML file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// `hoga dlt …`
+#[derive(Debug, Subcommand)]
+pub enum Dlt {
+    /// Open dead letters, oldest first.
+    #[command(after_help = "Example: hoga dlt list --config hoga.toml --json")]
+    List(DltFlags),
+    /// One letter with its bytes.
+    #[command(after_help = "Example: hoga dlt show order.lifecycle.dlt:17")]
+    Show {
+        /// Its id, as `list` shows it.
+        id: String,
+        /// Where.
+        #[command(flatten)]
+        flags: DltFlags,
+    },
+    /// Give letters to their group again.
+    #[command(after_help = "Example: hoga dlt replay order.lifecycle.dlt:17")]
+    Replay {
+        /// Their ids, as `list` shows them.
+        #[arg(required = true)]
+        ids: Vec<String>,
+        /// Where.
+        #[command(flatten)]
+        flags: DltFlags,
+    },
+    /// Mark letters as done with.
+    #[command(after_help = "Example: hoga dlt drop order.lifecycle.dlt:17")]
+    Drop {
+        /// Their ids, as `list` shows them.
+        #[arg(required = true)]
+        ids: Vec<String>,
+        /// Where.
+        #[command(flatten)]
+        flags: DltFlags,
+    },
+}
+
+/// Flags of the dead letters' commands.
+#[derive(Args, Debug)]
+pub struct DltFlags {
+    /// TOML file.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Data folder, when the event log is embedded.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// JSON for programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `rebuild`.
+#[derive(Args, Debug)]
+pub struct Rebuild {
+    /// The group.
+    #[arg(value_enum)]
+    pub group: Role,
+    /// TOML file, when nothing runs on the data folder.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Data folder.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
 }
 
 /// Flags of `replay`.
@@ -126,6 +278,9 @@ pub struct Audit {
     /// Data folder of the running system.
     #[arg(long, default_value = "data", value_name = "DIR")]
     pub data: PathBuf,
+    /// Compare the read models with each other too; nothing must be trading then.
+    #[arg(long)]
+    pub tables: bool,
     /// The report as JSON.
     #[arg(long)]
     pub json: bool,

@@ -149,6 +149,8 @@ pub struct Kafka {
 pub struct Store {
     /// `sqlite` (files in the data folder) or `postgres`.
     pub backend: StoreBackend,
+    /// With `sqlite`: the folder of the files; empty for `store` in the data folder.
+    pub dir: PathBuf,
     /// With `postgres`: `postgres://user@host:port/database`. A password may come from `HOGA__STORE__URL`.
     pub url: String,
     /// Most messages in one transaction.
@@ -246,6 +248,7 @@ impl Default for Store {
     fn default() -> Store {
         Store {
             backend: StoreBackend::Sqlite,
+            dir: PathBuf::new(),
             url: "postgres://hoga@127.0.0.1:5432/hoga".into(),
             batch: 4_096,
             linger_ms: 200,
@@ -328,6 +331,15 @@ impl Config {
             })?;
         config.check()?;
         Ok(config)
+    }
+
+    /// The folder of the read models' files.
+    pub fn store_dir(&self) -> PathBuf {
+        if self.store.dir.as_os_str().is_empty() {
+            self.data.dir.join("store")
+        } else {
+            self.store.dir.clone()
+        }
     }
 
     /// What types cannot say.

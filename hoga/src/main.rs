@@ -3,12 +3,20 @@
 mod cli;
 mod config;
 mod journal;
+mod letters;
+mod logs;
 mod maintenance;
 mod market;
 mod measure;
 mod offline;
 mod process;
+mod read_models;
+mod rebuild;
 mod replay;
+mod replicated;
+mod run;
+#[cfg(feature = "kafka")]
+mod topics;
 mod up;
 
 use std::io::{IsTerminal, Write};
@@ -18,6 +26,7 @@ use std::time::Duration;
 use clap::Parser;
 use hoga_lab::admin::{Admin, AdminError};
 use hoga_lab::orders::BenchError;
+use hoga_store::Group;
 
 use cli::{Audit, Cli, Command, ConfigCommand, Key};
 use config::{Config, ConfigError};
@@ -55,6 +64,11 @@ impl End {
             End::Bad(t) | End::Usage(t) | End::NotRunning(t) | End::Start(t) | End::Fault(t) => t,
         }
     }
+}
+
+/// A fault at the start, with its code in front.
+fn coded<E: std::fmt::Display>(code: impl Fn(&E) -> &'static str) -> impl Fn(E) -> End {
+    move |error| End::Start(format!("[{}] {error}", code(&error)))
 }
 
 impl From<ConfigError> for End {
@@ -98,13 +112,22 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), End> {
     match cli.command {
-        Command::Up(flags) => up::run(&flags, None),
+        Command::Up(flags) => up::run(&flags, &Group::ALL, None),
+        Command::Run(flags) => run::run(&flags),
         Command::Replay(flags) => replay::run(&flags),
         Command::Key(Key::New { deposit, data }) => new_key(&deposit, &data),
         Command::Audit(flags) => audit(&flags),
         Command::Lag(flags) => lag(&flags),
         Command::Group(cli::Group::Forget { group, data }) => offline::forget_group(&group, &data),
         Command::Journal(command) => journal::run(&command),
+        #[cfg(feature = "kafka")]
+        Command::Topics(command) => topics::run(&command),
+        #[cfg(not(feature = "kafka"))]
+        Command::Topics(_) => {
+            Err(End::Usage("this build is without Kafka: build it with default features".into()))
+        }
+        Command::Dlt(command) => letters::run(&command),
+        Command::Rebuild(flags) => rebuild::run(&flags),
         Command::Config(command) => configuration(&command),
         Command::Bench(bench) => measure::bench(bench),
         Command::Lab(lab) => measure::lab(lab),
@@ -148,6 +171,24 @@ fn audit(flags: &Audit) -> Result<(), End> {
         }
         for difference in report["differences"].as_array().into_iter().flatten() {
             print(format_args!("  DIFFERENCE {difference}"))?;
+        }
+    }
+    if flags.tables {
+        let tables = Admin::of(&flags.data)?.get("/api/v1/admin/tables")?;
+        if flags.json {
+            print(format_args!("{tables}"))?;
+        }
+        if tables["clean"] != true {
+            for difference in tables["differences"].as_array().into_iter().flatten() {
+                print(format_args!("  DIFFERENCE {difference}"))?;
+            }
+            return Err(End::Bad(
+                "the read models do not agree with each other. If nothing was trading, rebuild the one that is wrong: `hoga rebuild`"
+                    .into(),
+            ));
+        }
+        if !flags.json {
+            print(format_args!("tables agree: {} comparisons", tables["checks"]))?;
         }
     }
     if report["clean"] == true {

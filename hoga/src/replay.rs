@@ -58,7 +58,7 @@ pub fn run(flags: &Replay) -> Result<(), End> {
         recording.symbol,
         flags.file.display()
     );
-    up::run(&flags.up, Some(recording))
+    up::run(&flags.up, &hoga_store::Group::ALL, Some(recording))
 }
 
 /// The format is told by the first line.

@@ -4,35 +4,39 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hoga_api::hub::{Hub, HubConfig, MarketHistory, MarketTrade, TRADES_KEPT};
 use hoga_api::{Pipeline, Server, ServerError, Services, SharedCatalog, latency_of_stores, observe_stores};
 use hoga_core::ids::{Seq, Timestamp};
-use hoga_engine::{Clock, Engine, EngineConfig, EngineError, EngineHandle, Partitions, SystemClock};
+use hoga_engine::{
+    Clock, Engine, EngineConfig, EngineError, EngineHandle, Partitions, Subscriber, SystemClock,
+};
 use hoga_log::LogError;
-use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog};
 use hoga_log::journal::Durability;
 use hoga_log::lag::{LagMonitor, LagOptions};
-use hoga_store::{Identity, StoreError, Stores};
+use hoga_log::relay::{Relay, RelayState};
+use hoga_store::{Group, Identity, StoreError, Stores};
 
 use crate::cli::Up;
-use crate::config::{Config, Durability as Wanted};
+use crate::config::{Config, Durability as Wanted, LogBackend};
+use crate::logs::{Declare, Logs, topics};
 use crate::maintenance::Maintenance;
 use crate::market;
 use crate::process::{RunGuard, Signals, lock, start_logging};
 use crate::replay::Recording;
-use crate::{End, print};
+use crate::replicated::Replicated;
+use crate::{End, coded, print, read_models};
 
 /// Runs the exchange, and these consumer groups beside it, until a signal or a fault ends it. With a recording, that is fed instead of the
 /// simulated market.
-pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
+pub fn run(flags: &Up, groups: &[Group], recording: Option<Recording>) -> Result<(), End> {
     let mut config = configuration(flags)?;
     start_logging(&config)?;
     let begun = Instant::now();
     let signals = Signals::listen()?;
-    let system = System::start(&mut config)?;
+    let Some(system) = System::start(&mut config, groups, &signals)? else { return Ok(()) };
     let url = format!("http://{}", system.server.local_addr());
     let run_file = RunGuard::write(&config.data.dir, &url, &config.api.admin_token)?;
     let started = system.engine.started();
@@ -60,8 +64,8 @@ pub fn run(flags: &Up, recording: Option<Recording>) -> Result<(), End> {
         welcome(&url, &config.data.dir);
     }
     let fault = loop {
-        if let Some(fault) = system.engine.wait_fault(Duration::from_millis(250)) {
-            break Some(format!("[{}] {fault}", fault.kind.code()));
+        if let Some(fault) = system.fault(Duration::from_millis(250)) {
+            break Some(fault);
         }
         if signals.raised() {
             break None;
@@ -111,50 +115,67 @@ fn welcome(url: &str, data: &Path) {
     eprintln!("  stop               Ctrl-C; the next start goes on where this one ended");
 }
 
+/// The operator's token of this run.
+pub fn token() -> Result<String, End> {
+    hoga_api::random_secret()
+        .map_err(|e| End::Start(format!("[no-randomness] the operating system gives no random bytes: {e}")))
+}
+
 /// The running parts.
 pub struct System {
+    logs: Logs,
+    replicated: Option<Replicated>,
+    relay: Option<Relay>,
+    declare: Option<Declare>,
     engine: Engine,
     stores: Arc<Stores>,
     hub: Hub,
     server: Server,
     maintenance: Maintenance,
     tap: market::Tap,
+    /// Why the consumer groups of this process could not be started, when that is found out later.
+    late: Arc<Mutex<Option<String>>>,
     _lag: LagMonitor,
     _lock: File,
 }
 
 impl System {
-    fn start(config: &mut Config) -> Result<System, End> {
+    /// Opens everything in order. As a standby this takes as long as there is another leader; `None` when a signal came before it leads.
+    fn start(config: &mut Config, groups: &[Group], signals: &Signals) -> Result<Option<System>, End> {
         let dir = config.data.dir.clone();
         let lock = lock(&dir)?;
-        let log = EmbeddedLog::open(
-            dir.join("log"),
-            EmbeddedConfig { segment_bytes: config.event_log.segment_mib << 20, ..EmbeddedConfig::default() },
-        )
-        .map_err(coded(LogError::code))?;
-        let log: Arc<dyn EventLog> = Arc::new(log);
-        let stores =
-            Arc::new(Stores::open(&dir.join("store"), log.clone()).map_err(coded(StoreError::code))?);
+        let logs = Logs::open(config)?;
+        let stores = Arc::new(read_models::open(config, &logs.bus).map_err(coded(StoreError::code))?);
         let identity = Identity::open(&dir.join("identity.db")).map_err(coded(StoreError::code))?;
         let (hub, feed) = Hub::start(HubConfig::default()).map_err(thread)?;
         let catalog = SharedCatalog::default();
         let tap = market::Tap::default();
-        let engine = Engine::start(
-            engine_config(config, &stores),
-            log.clone(),
-            vec![catalog.subscriber(), Box::new(feed), Box::new(tap.clone())],
-        )
-        .map_err(coded(EngineError::code))?;
+        let subscribers: Vec<Box<dyn Subscriber>> =
+            vec![catalog.subscriber(), Box::new(feed), Box::new(tap.clone())];
+        let settings = engine_config(config, &stores);
+        let replicated = Replicated::open(config)?;
+        let engine = match &replicated {
+            None => {
+                Engine::start(settings, logs.local.clone(), subscribers).map_err(coded(EngineError::code))?
+            }
+            Some(replicated) => match replicated.lead(settings, logs.local.clone(), subscribers, signals)? {
+                Some(engine) => engine,
+                None => return Ok(None),
+            },
+        };
         market::define(&engine.handle())?;
-        stores.start().map_err(coded(StoreError::code))?;
+        let relay = logs.relay(config)?;
+        if let Some(relay) = &relay {
+            refuse_foreign(relay)?;
+        }
+        let late = Arc::new(Mutex::new(None));
+        let declare = start_groups(config, &logs, &stores, groups, &late)?;
         hub.prime(histories(&stores, &hub).map_err(coded(StoreError::code))?);
         if config.api.admin_token.is_empty() {
-            config.api.admin_token = hoga_api::random_secret().map_err(|e| {
-                End::Start(format!("[no-randomness] the operating system gives no random bytes: {e}"))
-            })?;
+            config.api.admin_token = token()?;
         }
         let lag = LagMonitor::start(
-            vec![log.clone()],
+            vec![logs.bus.log.clone()],
             observe_stores(&stores),
             LagOptions::default(),
             Duration::from_secs(1),
@@ -166,11 +187,37 @@ impl System {
             identity,
             hub: hub.clone(),
             catalog,
-            pipeline: Pipeline { latency: latency_of_stores(&stores), ..Pipeline::new(lag.watch()) },
+            pipeline: Pipeline {
+                latency: latency_of_stores(&stores),
+                relay: relay.as_ref().map(Relay::watch),
+                ..Pipeline::new(lag.watch())
+            },
         };
         let server = Server::start(config.api.clone(), services).map_err(coded(ServerError::code))?;
-        let maintenance = Maintenance::start(log).map_err(thread)?;
-        Ok(System { engine, stores, hub, server, maintenance, tap, _lag: lag, _lock: lock })
+        let maintenance = Maintenance::start(logs.local.clone()).map_err(thread)?;
+        Ok(Some(System {
+            logs,
+            replicated,
+            relay,
+            declare,
+            engine,
+            stores,
+            hub,
+            server,
+            maintenance,
+            tap,
+            late,
+            _lag: lag,
+            _lock: lock,
+        }))
+    }
+
+    /// What ends the process: a fault of the engine, or a topic that is not as declared.
+    fn fault(&self, wait: Duration) -> Option<String> {
+        if let Some(fault) = self.engine.wait_fault(wait) {
+            return Some(format!("[{}] {fault}", fault.kind.code()));
+        }
+        self.late.lock().unwrap_or_else(|e| e.into_inner()).take()
     }
 
     /// The engine's handle, for whoever feeds it.
@@ -183,15 +230,80 @@ impl System {
         self.hub.shutdown();
         self.server.shutdown();
         let engine = self.engine.shutdown().map_err(|e| e.to_string());
+        if let Some(declare) = self.declare {
+            declare.stop();
+        }
         self.stores.shutdown();
+        if let Some(relay) = self.relay
+            && !relay.stop(DRAIN)
+        {
+            tracing::info!("what Kafka has not acknowledged stays in the outbox; the next start sends it");
+        }
         self.maintenance.stop();
+        self.logs.bus.close();
+        if let Some(replicated) = self.replicated {
+            replicated.close();
+        }
         engine
     }
 }
 
-/// A fault at the start, with its code in front.
-fn coded<E: std::fmt::Display>(code: impl Fn(&E) -> &'static str) -> impl Fn(E) -> End {
-    move |error| End::Start(format!("[{}] {error}", code(&error)))
+/// How long the end waits for Kafka to acknowledge what is on its way.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Another history on Kafka is found within moments where Kafka answers, and refused here. Where it does not answer, this does not wait for
+/// it: the relay stops when it finds one later, and says so.
+fn refuse_foreign(relay: &Relay) -> Result<(), End> {
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        match relay.status().state {
+            RelayState::Stopped(fault) => return Err(End::Start(format!("[{}] {fault}", fault.code()))),
+            // The engine has published all that its journal gives before the relay was started.
+            RelayState::Ahead => {
+                return Err(End::Start(
+                    "[log-foreign-writer] the topics on Kafka have messages that this data folder's journal does not give: they are of \
+                     another exchange, or the folder was restored from an old copy. Stop the other one or give this one a \
+                     kafka.prefix of its own; put the newer folder back"
+                        .into(),
+                ));
+            }
+            RelayState::CatchingUp | RelayState::Current | RelayState::Ended => return Ok(()),
+            RelayState::Connecting(_) | RelayState::Waiting(_) => {}
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Starts the consumer groups of this process: at once where their log is here, and as soon as the topics are there where it is on Kafka.
+fn start_groups(
+    config: &Config,
+    logs: &Logs,
+    stores: &Arc<Stores>,
+    groups: &[Group],
+    late: &Arc<Mutex<Option<String>>>,
+) -> Result<Option<Declare>, End> {
+    if config.event_log.backend == LogBackend::Embedded {
+        stores.start_only(groups).map_err(coded(StoreError::code))?;
+        return Ok(None);
+    }
+    let (stores, groups) = (Arc::downgrade(stores), groups.to_vec());
+    let (differs, fails) = (Arc::clone(late), Arc::clone(late));
+    let tell = |late: &Mutex<Option<String>>, code: &str, error: &dyn std::fmt::Display| {
+        *late.lock().unwrap_or_else(|e| e.into_inner()) = Some(format!("[{code}] {error}"));
+    };
+    let declare = Declare::start(
+        Arc::clone(&logs.bus.log),
+        topics(config),
+        move || {
+            let Some(stores) = stores.upgrade() else { return };
+            if let Err(error) = stores.start_only(&groups) {
+                tell(&fails, error.code(), &error);
+            }
+        },
+        move |error| tell(&differs, error.code(), &error),
+    );
+    declare.map(Some).map_err(thread)
 }
 
 fn thread(error: std::io::Error) -> End {
@@ -217,8 +329,13 @@ fn engine_config(config: &Config, stores: &Arc<Stores>) -> EngineConfig {
     // The journal is kept back to the last command that some group has not consumed. A group without lag needs nothing of it.
     let weak = Arc::downgrade(stores);
     let keep = config.engine.keep_journal;
+    // On Kafka the outbox keeps what is not acknowledged, and Kafka the rest.
+    let remote = config.event_log.backend == LogBackend::Kafka;
     engine.retain_floor = Some(Arc::new(move || {
         let Some(stores) = weak.upgrade().filter(|_| !keep) else { return Seq(0) };
+        if remote {
+            return Seq(u64::MAX);
+        }
         let behind = stores.positions().into_iter().filter(|p| p.lag > 0 || p.fault.is_some());
         behind.map(|p| p.applied).min().unwrap_or(Seq(u64::MAX))
     }));

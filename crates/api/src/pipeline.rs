@@ -36,7 +36,12 @@ impl Pipeline {
     /// never comes is null.
     pub fn json(&self) -> Value {
         let groups: Vec<Value> = self.lag.groups().iter().map(|group| self.group(group)).collect();
-        json!({ "groups": groups, "relay": self.relay.as_ref().map(|relay| relay_json(&relay.status())) })
+        json!({ "groups": groups, "relay": self.relay_json() })
+    }
+
+    /// How the relay stands; null where there is none.
+    pub fn relay_json(&self) -> Value {
+        self.relay.as_ref().map_or(Value::Null, |relay| relay_json(&relay.status()))
     }
 
     /// The table of `hoga lag`.

@@ -112,6 +112,8 @@ routes! {
     AdminSettle POST "/api/v1/admin/withdrawals/settle" 1 Admin "A locked withdrawal has left" ["id!"];
     AdminRelease POST "/api/v1/admin/withdrawals/release" 1 Admin "A locked withdrawal did not happen" ["id!"];
     AdminAudit GET "/api/v1/admin/audit" 1 Admin "Prove that ledger, engine and transfers agree" [""];
+    AdminTables GET "/api/v1/admin/tables" 1 Admin "Compare the read models with each other; on a quiet system only" [""];
+    AdminRebuild POST "/api/v1/admin/rebuild" 1 Admin "Build a consumer group's tables anew from the event log and swap them in" ["group!"];
     AdminDigest GET "/api/v1/admin/digest" 1 Admin "Digest of the engine's state" [""];
     AdminStatus GET "/api/v1/admin/status" 1 Admin "Positions of the engine and lag of the read models" [""];
     AdminLag GET "/api/v1/admin/lag" 1 Admin "Lag of all consumer groups: rates, trend, drain time, verdict; format=table for people" ["format"];

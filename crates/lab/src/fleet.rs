@@ -11,8 +11,7 @@ use crate::process::{Server, TempDir};
 use crate::services::Service;
 
 /// The consumer groups, each of which runs in a process of its own.
-pub const GROUPS: [&str; 5] =
-    ["account-service", "market-data-service", "notification-service", "order-projection", "stop-trigger"];
+pub const GROUPS: [&str; 3] = ["account-service", "market-data-service", "order-projection"];
 
 /// How long the groups may take to become current again: many times what they need.
 const PATIENCE: Duration = Duration::from_secs(120);

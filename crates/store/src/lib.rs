@@ -42,6 +42,7 @@ mod sql;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use accounts::{Accounts, EntryKind, LedgerEntry, Legs};
 pub use audit::{AuditReport, Difference, EngineTotals, EngineView, LedgerAudit};
@@ -57,6 +58,7 @@ pub use progress::GroupPosition;
 pub use rebuild::Rebuilt;
 pub use sql::{Database, PostgresConfig};
 pub use stores::{SourceFactory, Stores, StoresConfig};
+pub use verify::TablesReport;
 
 /// The most rows that one read returns, whatever it is asked for: Binance's largest `limit`.
 pub const MAX_ROWS: usize = 1000;

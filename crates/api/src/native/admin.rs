@@ -6,7 +6,7 @@ use hoga_core::command::Body;
 use hoga_core::ids::{Timestamp, WithdrawalId};
 use hoga_core::instrument::TradingState;
 use hoga_core::money::Amount;
-use hoga_store::EngineView;
+use hoga_store::{EngineView, Group, StoreError};
 use serde_json::{Value, json};
 
 use super::funds::{shown, transfer};
@@ -102,6 +102,44 @@ pub(super) async fn audit(call: &Call<'_>) -> Result<Reply, ApiError> {
         "differences": differences,
         "text": report.to_string(),
     })))
+}
+
+/// `GET /api/v1/admin/tables`: what each group's tables say of the others'.
+pub(super) async fn tables(call: &Call<'_>) -> Result<Reply, ApiError> {
+    call.params.all_read()?;
+    let stores = call.peer.app.stores().clone();
+    let report = blocking(move || stores.verify()).await?.map_err(store_fault)?;
+    Ok(super::json(&json!({
+        "clean": report.clean(),
+        "checks": report.checks,
+        "differences": report.differences,
+    })))
+}
+
+/// `POST /api/v1/admin/rebuild`: answers when the new tables are in use.
+pub(super) async fn rebuild(call: &Call<'_>) -> Result<Reply, ApiError> {
+    let name = call.params.mandatory("group")?.to_owned();
+    call.params.all_read()?;
+    let group = Group::from_name(&name).ok_or_else(|| ApiError::not_valid("group"))?;
+    let stores = call.peer.app.stores().clone();
+    let built = blocking(move || stores.rebuild(group)).await?.map_err(store_fault)?;
+    let first: Vec<Value> = built
+        .first_offsets
+        .iter()
+        .map(|(topic, partition, offset)| json!({ "topic": topic, "partition": partition, "offset": offset }))
+        .collect();
+    Ok(super::json(&json!({
+        "group": name,
+        "messages": built.messages,
+        "seconds": built.took.as_secs_f64(),
+        "stopped_for_seconds": built.stopped_for.as_secs_f64(),
+        "first_offsets": first,
+    })))
+}
+
+/// A read model's fault, for the operator: with its code and its whole text.
+fn store_fault(error: StoreError) -> ApiError {
+    ApiError::new(-1000, format!("[{}] {error}", error.code())).with_status(503)
 }
 
 /// `GET /api/v1/admin/digest`.

@@ -37,6 +37,8 @@ pub(crate) async fn run(call: &Call<'_>) -> Result<Reply, ApiError> {
         Route::AdminAccount => admin::account(call).await,
         Route::AdminSettle | Route::AdminRelease => admin::end_withdrawal(call).await,
         Route::AdminAudit => admin::audit(call).await,
+        Route::AdminTables => admin::tables(call).await,
+        Route::AdminRebuild => admin::rebuild(call).await,
         Route::AdminDigest => admin::digest(call).await,
         Route::AdminStatus => Ok(status::status(call)),
         Route::AdminLag => status::lag(call),

@@ -65,6 +65,7 @@ pub(super) fn status(call: &Call<'_>) -> Reply {
             "running": app.engine().running(),
         },
         "groups": groups,
+        "relay": app.pipeline().relay_json(),
         "connections": app.connections().open.load(Ordering::Relaxed),
         "stream_clients": app.hub().client_count(),
     }))

@@ -150,7 +150,11 @@ impl Stage {
         if audit["clean"] != true {
             return Err(BenchError::Unfit(format!("the audit is not clean: {audit}")));
         }
-        checks += audit["checks"].as_u64().unwrap_or(1);
+        let tables = admin.get("/api/v1/admin/tables")?;
+        if tables["clean"] != true {
+            return Err(BenchError::Unfit(format!("the tables do not agree: {tables}")));
+        }
+        checks += 1 + tables["checks"].as_u64().unwrap_or(0);
         let status = admin.get("/api/v1/admin/status")?;
         for (group, state) in status["groups"].as_object().into_iter().flatten() {
             for (what, value) in [("fault", Value::Null), ("dead_letters", Value::from(0))] {

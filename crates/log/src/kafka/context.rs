@@ -21,6 +21,11 @@ pub(super) const MAX_TOPICS: usize = 1024;
 
 /// Sends the client's log lines on; the level is that of syslog. Lost connections are its errors, and nobody's: they pass, and it says so often.
 pub(super) fn log_line(level: i32, facility: &str, text: &str) {
+    // A broker that is away is told at each attempt, several times a second and for each connection: whoever waits for it says so once.
+    if facility == "FAIL" {
+        tracing::debug!(target: "kafka", facility, "{text}");
+        return;
+    }
     match level {
         ..=2 => tracing::error!(target: "kafka", facility, "{text}"),
         3 | 4 => tracing::warn!(target: "kafka", facility, "{text}"),
