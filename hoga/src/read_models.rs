@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hoga_store::{Database, PostgresConfig, StoreError, Stores, StoresConfig};
+use hoga_store::{Database, Identity, PostgresConfig, StoreError, Stores, StoresConfig};
 
 use crate::config::{Config, LogBackend, StoreBackend};
 use crate::logs::Bus;
 
-/// Opens them; no group is started.
-pub fn open(config: &Config, bus: &Bus) -> Result<Stores, StoreError> {
+/// Where the tables are.
+fn database(config: &Config) -> Database {
     let store = &config.store;
-    let database = match store.backend {
+    match store.backend {
         StoreBackend::Sqlite => Database::Sqlite { dir: config.store_dir() },
         StoreBackend::Postgres => Database::Postgres(PostgresConfig {
             connect_timeout: Duration::from_millis(store.connect_timeout_ms),
@@ -19,8 +19,21 @@ pub fn open(config: &Config, bus: &Bus) -> Result<Stores, StoreError> {
             schema_prefix: schema_prefix(&config.kafka.prefix),
             ..PostgresConfig::new(&store.url)
         }),
-    };
-    let mut settings = StoresConfig::on(database);
+    }
+}
+
+/// Users and keys: in the data folder, or on PostgreSQL, where a standby finds them too.
+pub fn identity(config: &Config) -> Result<Identity, StoreError> {
+    match config.store.backend {
+        StoreBackend::Sqlite => Identity::open(&config.data.dir.join("identity.db")),
+        StoreBackend::Postgres => Identity::open_on(&database(config)),
+    }
+}
+
+/// Opens them; no group is started.
+pub fn open(config: &Config, bus: &Bus) -> Result<Stores, StoreError> {
+    let store = &config.store;
+    let mut settings = StoresConfig::on(database(config));
     settings.batch = store.batch;
     settings.linger = Duration::from_millis(store.linger_ms);
     settings.readers = store.readers;

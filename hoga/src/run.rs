@@ -112,7 +112,7 @@ impl Process {
 }
 
 /// Does what may need something that is away now, until it works; `None` when a signal came first.
-fn until<T, E: std::fmt::Display>(
+pub fn until<T, E: std::fmt::Display>(
     signals: &Signals,
     what: &str,
     transient: impl Fn(&E) -> bool,

@@ -17,7 +17,7 @@ use hoga_log::LogError;
 use hoga_log::journal::Durability;
 use hoga_log::lag::{LagMonitor, LagOptions};
 use hoga_log::relay::{Relay, RelayState};
-use hoga_store::{Group, Identity, StoreError, Stores};
+use hoga_store::{Group, StoreError, Stores};
 
 use crate::cli::Up;
 use crate::config::{Config, Durability as Wanted, LogBackend};
@@ -27,6 +27,7 @@ use crate::market;
 use crate::process::{RunGuard, Signals, lock, start_logging};
 use crate::replay::Recording;
 use crate::replicated::Replicated;
+use crate::run::until;
 use crate::{End, coded, print, read_models};
 
 /// Runs the exchange, and these consumer groups beside it, until a signal or a fault ends it. With a recording, that is fed instead of the
@@ -145,8 +146,11 @@ impl System {
         let dir = config.data.dir.clone();
         let lock = lock(&dir)?;
         let logs = Logs::open(config)?;
-        let stores = Arc::new(read_models::open(config, &logs.bus).map_err(coded(StoreError::code))?);
-        let identity = Identity::open(&dir.join("identity.db")).map_err(coded(StoreError::code))?;
+        let opened = until(signals, "the database", StoreError::is_transient, || {
+            Ok((read_models::open(config, &logs.bus)?, read_models::identity(config)?))
+        });
+        let Some((stores, identity)) = opened.map_err(coded(StoreError::code))? else { return Ok(None) };
+        let stores = Arc::new(stores);
         let (hub, feed) = Hub::start(HubConfig::default()).map_err(thread)?;
         let catalog = SharedCatalog::default();
         let tap = market::Tap::default();

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use hoga_engine::Space;
+use hoga_store::GroupPosition;
 use serde_json::{Map, Value, json};
 
 use crate::dispatch::Call;
@@ -21,23 +22,28 @@ pub(super) fn health(call: &Call<'_>) -> Reply {
     }
 }
 
-/// `GET /api/v1/ready`: whether orders are taken and every read model runs.
-pub(super) fn ready(call: &Call<'_>) -> Reply {
+/// Where the groups stand. Off the network threads: where they run elsewhere, the database is asked.
+async fn positions(call: &Call<'_>) -> Result<Vec<GroupPosition>, ApiError> {
+    let stores = call.peer.app.stores().clone();
+    super::blocking(move || stores.positions()).await
+}
+
+/// `GET /api/v1/ready`: whether orders are taken and no read model of this process has stopped.
+pub(super) async fn ready(call: &Call<'_>) -> Result<Reply, ApiError> {
     let app = &call.peer.app;
-    let groups = app.stores().positions();
-    let stopped: Vec<&str> = groups.iter().filter(|g| !g.running).map(|g| g.group.as_str()).collect();
+    let groups = positions(call).await?;
+    let stopped: Vec<&str> = groups.iter().filter(|g| g.fault.is_some()).map(|g| g.group.as_str()).collect();
     let ready = app.engine().running() && stopped.is_empty();
     let body = json!({ "ready": ready, "engine": app.engine().running(), "stopped": stopped });
-    super::json(&body).with_status(if ready { 200 } else { 503 })
+    Ok(super::json(&body).with_status(if ready { 200 } else { 503 }))
 }
 
 /// `GET /api/v1/admin/status`.
-pub(super) fn status(call: &Call<'_>) -> Reply {
+pub(super) async fn status(call: &Call<'_>) -> Result<Reply, ApiError> {
     let app = &call.peer.app;
     let p = app.engine().positions();
-    let groups: Map<String, Value> = app
-        .stores()
-        .positions()
+    let groups: Map<String, Value> = positions(call)
+        .await?
         .iter()
         .map(|g| {
             let value = json!({
@@ -55,7 +61,7 @@ pub(super) fn status(call: &Call<'_>) -> Reply {
             (g.group.as_str().to_owned(), value)
         })
         .collect();
-    super::json(&json!({
+    Ok(super::json(&json!({
         "engine": {
             "received": p.received.seq().0,
             "matched": p.matched.seq().0,
@@ -68,7 +74,7 @@ pub(super) fn status(call: &Call<'_>) -> Reply {
         "relay": app.pipeline().relay_json(),
         "connections": app.connections().open.load(Ordering::Relaxed),
         "stream_clients": app.hub().client_count(),
-    }))
+    })))
 }
 
 /// `GET /api/v1/pipeline`.
@@ -99,11 +105,11 @@ fn family(out: &mut String, name: &str, kind: &str, help: &str, samples: &[(Stri
 }
 
 /// `GET /metrics`.
-pub(super) fn metrics(call: &Call<'_>) -> Reply {
+pub(super) async fn metrics(call: &Call<'_>) -> Result<Reply, ApiError> {
     let app = &call.peer.app;
     let mut out = String::with_capacity(8192);
     engine(&mut out, call);
-    groups(&mut out, call);
+    groups(&mut out, &positions(call).await?);
     call.peer.app.pipeline().metrics(&mut out);
     let c = app.connections();
     let n = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed) as f64;
@@ -152,7 +158,7 @@ pub(super) fn metrics(call: &Call<'_>) -> Reply {
         &plain(app.hub().client_count() as f64),
     );
     app.metrics.write(&mut out);
-    Reply::text("text/plain; version=0.0.4", out)
+    Ok(Reply::text("text/plain; version=0.0.4", out))
 }
 
 fn engine(out: &mut String, call: &Call<'_>) {
@@ -230,9 +236,8 @@ fn engine(out: &mut String, call: &Call<'_>) {
     }
 }
 
-fn groups(out: &mut String, call: &Call<'_>) {
-    let groups = call.peer.app.stores().positions();
-    let of = |value: &dyn Fn(&hoga_store::GroupPosition) -> f64| -> Vec<(String, f64)> {
+fn groups(out: &mut String, groups: &[GroupPosition]) {
+    let of = |value: &dyn Fn(&GroupPosition) -> f64| -> Vec<(String, f64)> {
         groups.iter().map(|g| (format!("{{group=\"{}\"}}", g.group.as_str()), value(g))).collect()
     };
     for (name, kind, help, samples) in [
