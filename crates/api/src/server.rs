@@ -86,6 +86,8 @@ pub struct Server {
     shutdown: watch::Sender<bool>,
     counters: Arc<ConnectionCounters>,
     grace: Duration,
+    /// Kept until the runtime is gone: what it holds (connections to a database) must not be dropped on a network thread.
+    _app: Arc<App>,
 }
 
 impl Server {
@@ -112,8 +114,8 @@ impl Server {
         let listener = runtime.block_on(TcpListener::bind(&config.listen)).map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
         let app = Arc::new(App::new(config, services, Arc::clone(&counters))?);
-        runtime.spawn(accept(listener, app, watcher));
-        Ok(Server { runtime: Some(runtime), address, shutdown, counters, grace })
+        runtime.spawn(accept(listener, Arc::clone(&app), watcher));
+        Ok(Server { runtime: Some(runtime), address, shutdown, counters, grace, _app: app })
     }
 
     /// Where it listens.
