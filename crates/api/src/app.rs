@@ -14,6 +14,7 @@ use crate::auth::{ApiKey, Signer};
 use crate::catalog::{Catalog, SharedCatalog};
 use crate::config::ApiConfig;
 use crate::connections::ConnectionCounters;
+use crate::error::ApiError;
 use crate::hub::Hub;
 use crate::limits::Limits;
 use crate::metrics::{Bound, Metrics};
@@ -31,6 +32,12 @@ const HASHES_AT_A_TIME: usize = 2;
 
 /// Logins that may wait for that; more are refused as busy.
 const HASHES_WAITING: usize = 64;
+
+/// Unknown keys that are looked up at a time, on so many threads.
+const LOOKUPS_AT_A_TIME: usize = 2;
+
+/// Requests with an unknown key that may wait for that; more are refused as busy.
+const LOOKUPS_WAITING: usize = 256;
 
 /// Questions to the read models that may be under way or wait for a thread; more are refused as busy.
 const READS_AT_A_TIME: usize = 512;
@@ -69,6 +76,8 @@ pub(crate) struct App {
     pub hashing_queue: Bound,
     /// Questions to the read models that are under way.
     pub reading: Bound,
+    lookups: Semaphore,
+    lookups_queue: Bound,
     default_stp: StpMode,
 }
 
@@ -104,6 +113,8 @@ impl App {
             hashing: Semaphore::new(HASHES_AT_A_TIME),
             hashing_queue: Bound::new(HASHES_WAITING),
             reading: Bound::new(READS_AT_A_TIME),
+            lookups: Semaphore::new(LOOKUPS_AT_A_TIME),
+            lookups_queue: Bound::new(LOOKUPS_WAITING),
             default_stp,
             config,
             services,
@@ -159,9 +170,31 @@ impl App {
         Timestamp(i64::try_from(micros).unwrap_or(i64::MAX))
     }
 
-    /// A good key, ready to check signatures. The identity store is asked every time, so a revoked key is out at once.
+    /// A good key that is known here, ready to check signatures. The identity store's memory is asked every time, so a revoked key is out as
+    /// soon as that knows.
     pub fn key(&self, key: &str) -> Option<Arc<ApiKey>> {
-        let stored = self.services.identity.key(key)?;
+        self.prepare(self.services.identity.key(key)?)
+    }
+
+    /// As [`App::key`]; one that is not known here is looked up in the database, where another node may have put it. `None`: there is no
+    /// such key.
+    ///
+    /// # Errors
+    /// -1001 (503) when it is not known here and the database does not answer, -1008 (503) when too many wait for that.
+    pub async fn find_key(&self, key: &str) -> Result<Option<Arc<ApiKey>>, ApiError> {
+        if self.services.identity.settles(key) {
+            return Ok(self.key(key));
+        }
+        let _waiting = self.lookups_queue.try_begin()?;
+        let _permit = self.lookups.acquire().await.map_err(|error| ApiError::internal(&error))?;
+        let (identity, text) = (self.services.identity.clone(), key.to_owned());
+        let found = tokio::task::spawn_blocking(move || identity.find_key(&text)).await;
+        let found = found.map_err(|error| ApiError::internal(&error))?;
+        Ok(found.map_err(|error| ApiError::of_store(&error))?.and_then(|stored| self.prepare(stored)))
+    }
+
+    fn prepare(&self, stored: Arc<hoga_store::ApiKey>) -> Option<Arc<ApiKey>> {
+        let key = stored.key.as_str();
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
         if let Some(known) = known
             && Arc::ptr_eq(&known.stored, &stored)
@@ -177,7 +210,8 @@ impl App {
         if table.len() >= KEYS_KEPT {
             table.clear();
         }
-        table.insert(key.to_owned(), Prepared { stored, ready: Arc::clone(&ready) });
+        let name = key.to_owned();
+        table.insert(name, Prepared { stored, ready: Arc::clone(&ready) });
         Some(ready)
     }
 }

@@ -105,6 +105,7 @@ async fn answer(
 }
 
 async fn run(call: &Call<'_>) -> Result<Reply, ApiError> {
+    call.find_key().await;
     if call.route.is_native() { native::run(call).await } else { rest::run(call).await }
 }
 
@@ -129,6 +130,8 @@ pub(crate) struct Call<'a> {
     body: &'a str,
     /// Proved already, by a message of the WebSocket API.
     known: Option<Principal>,
+    /// What became of looking for the key in the header.
+    key: OnceLock<Result<Option<Arc<auth::ApiKey>>, ApiError>>,
     extra: AtomicU32,
     counts: OnceLock<OrderCounts>,
 }
@@ -143,8 +146,8 @@ impl<'a> Call<'a> {
         headers: &'a HeaderMap,
         now: Timestamp,
     ) -> Call<'a> {
-        let (extra, counts) = (AtomicU32::new(0), OnceLock::new());
-        Call { peer, route, id: "", headers, now, params, query: "", body: "", known, extra, counts }
+        let (extra, counts, key) = (AtomicU32::new(0), OnceLock::new(), OnceLock::new());
+        Call { peer, route, id: "", headers, now, params, query: "", body: "", known, key, extra, counts }
     }
 
     fn new(
@@ -163,8 +166,8 @@ impl<'a> Call<'a> {
         } else {
             Params::from_request(query, body)?
         };
-        let (extra, counts) = (AtomicU32::new(0), OnceLock::new());
-        Ok(Call { peer, route, id, headers, now, params, query, body, known: None, extra, counts })
+        let (extra, counts, key) = (AtomicU32::new(0), OnceLock::new(), OnceLock::new());
+        Ok(Call { peer, route, id, headers, now, params, query, body, known: None, key, extra, counts })
     }
 
     /// Charges more weight than the route's base: for parameters that make it dearer.
@@ -197,6 +200,17 @@ impl<'a> Call<'a> {
         self.headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ").map(str::trim)
     }
 
+    /// Finds the key in the header, where one is needed: mostly in memory, else in the database.
+    async fn find_key(&self) {
+        if matches!(self.route.spec().access, Access::Public | Access::Admin) {
+            return;
+        }
+        let Some(key) = self.headers.get(&API_KEY) else { return };
+        if let Some(key) = key.to_str().ok().filter(|key| auth::is_key_format(key)) {
+            let _ = self.key.set(self.peer.app.find_key(key).await);
+        }
+    }
+
     /// Who asks: an API key with its signature, or a session's token. To be called before anything is looked up for them.
     pub fn principal(&self) -> Result<Principal, ApiError> {
         let app = &self.peer.app;
@@ -221,7 +235,11 @@ impl<'a> Call<'a> {
             key.to_str().ok().filter(|key| auth::is_key_format(key)).ok_or_else(ApiError::bad_key_format)?;
         let timing = Timing::read(&self.params)?;
         let signature = self.params.mandatory("signature")?;
-        let key = app.key(key).ok_or_else(ApiError::bad_key)?;
+        let key = match self.key.get() {
+            Some(found) => found.clone()?,
+            None => app.key(key),
+        };
+        let key = key.ok_or_else(ApiError::bad_key)?;
         let (query, body) = (cut_signature(self.query), cut_signature(self.body));
         let pieces = [query.before, query.after, body.before, body.after].map(str::as_bytes);
         if !key.signer.verify(&pieces, signature) {

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use hoga_core::event::Reject;
+use hoga_store::StoreError;
 
 /// An answer that is an error. It becomes `{"code":…,"msg":…}` over REST and `{"id":…,"status":…,"error":{…}}` over the WebSocket API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct ApiError {
     pub code: i32,
     /// Binance's text.
     pub msg: Cow<'static, str>,
-    /// Seconds after which the client may try again (`Retry-After`), for 429.
+    /// Seconds after which the client may try again (`Retry-After`), for 429 and for a database that is away.
     pub retry_after: Option<u64>,
     /// A JSON object for the field `data` (cancelReplace).
     pub data: Option<String>,
@@ -52,6 +53,22 @@ impl ApiError {
             -1008,
             "Server is currently overloaded with other requests. Please try again in a few minutes.",
         )
+    }
+
+    /// -1001: what would answer is not reachable now, and is again by itself. Orders, cancels and questions about the present do without.
+    pub fn unavailable(what: &dyn std::fmt::Display) -> ApiError {
+        tracing::debug!(error = %what, "a request needs a database that is away");
+        let mut error = ApiError::new(
+            -1001,
+            "Internal error; unable to process your request. Please try again. (The database is not reachable now; orders are taken.)",
+        );
+        error.retry_after = Some(1);
+        error
+    }
+
+    /// What a client reads when a read model or the store of users and keys failed.
+    pub fn of_store(error: &StoreError) -> ApiError {
+        if error.is_transient() { ApiError::unavailable(error) } else { ApiError::internal(error) }
     }
 
     /// -1007: no answer in time; what became of the request is unknown.

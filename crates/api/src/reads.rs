@@ -10,8 +10,15 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::reply::ask;
 
+/// How long an answer may take once the read model has what is asked for; mostly it is a millisecond. A database that has gone away is
+/// noticed by its connections within this time or soon after.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
 /// Asks a read model once it has what was acknowledged at this call, or after the configured time: a read model that is further behind
 /// answers from what it has. The engine's replica is asked first, since it publishes what the read models take in.
+///
+/// # Errors
+/// -1001 (503) when the database does not answer, -1008 (503) when too many questions are under way.
 pub(crate) async fn read<R: Send + 'static>(
     app: &Arc<App>,
     group: Group,
@@ -21,16 +28,16 @@ pub(crate) async fn read<R: Send + 'static>(
     ask(app.engine(), |_| ()).await?;
     let wait = app.config().read_wait();
     let stores = Arc::clone(app.stores());
-    let result = tokio::task::spawn_blocking(move || {
+    let asked = tokio::task::spawn_blocking(move || {
+        // Given back when the thread is free again, not when the client was answered: that is what bounds the threads' queue.
         let _permit = permit;
         stores.wait_current(group, wait);
         question(&stores)
-    })
-    .await;
-    match result {
-        Ok(Ok(answer)) => Ok(answer),
+    });
+    match tokio::time::timeout(wait + ANSWER_WITHIN, asked).await {
+        Ok(Ok(answer)) => answer.map_err(|error| ApiError::of_store(&error)),
         Ok(Err(error)) => Err(ApiError::internal(&error)),
-        Err(error) => Err(ApiError::internal(&error)),
+        Err(_) => Err(ApiError::unavailable(&"no answer within the time allowed")),
     }
 }
 

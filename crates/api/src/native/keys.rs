@@ -1,7 +1,7 @@
 //! API keys.
 
 use hoga_core::ids::AccountId;
-use hoga_store::{ApiKey, KeyKind, StoreError};
+use hoga_store::{ApiKey, KeyKind};
 use serde_json::{Value, json};
 
 use super::blocking;
@@ -21,7 +21,8 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Reply, ApiError> {
     let public = call.params.optional("publicKey")?;
     let label = call.params.raw("label").unwrap_or("").to_owned();
     call.params.all_read()?;
-    if label.len() > 64 {
+    // PostgreSQL's text has no zero bytes.
+    if label.len() > 64 || label.contains('\0') {
         return Err(ApiError::not_valid("label"));
     }
     let public = match public {
@@ -59,13 +60,13 @@ pub(super) async fn add(
     let stored = ApiKey { key: key.clone(), kind, secret: bytes, account, label, created, revoked: None };
     let identity = app.identity().clone();
     let added = blocking(move || identity.add_key(&stored)).await?;
-    added.map_err(|error: StoreError| ApiError::internal(&error))?;
+    added.map_err(|error| ApiError::of_store(&error))?;
     Ok((key, secret))
 }
 
 async fn keys_of(app: &App, account: AccountId) -> Result<Vec<ApiKey>, ApiError> {
     let identity = app.identity().clone();
-    blocking(move || identity.keys_of(account)).await?.map_err(|error| ApiError::internal(&error))
+    blocking(move || identity.keys_of(account)).await?.map_err(|error| ApiError::of_store(&error))
 }
 
 /// `GET /api/v1/keys`: never the secrets.
@@ -99,7 +100,7 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Reply, ApiError> {
     let (identity, key) = (call.peer.app.identity().clone(), call.id.to_owned());
     let (account, now) = (principal.account, call.now);
     let revoked = blocking(move || identity.revoke_key(account, &key, now)).await?;
-    if revoked.map_err(|error| ApiError::internal(&error))? {
+    if revoked.map_err(|error| ApiError::of_store(&error))? {
         return Ok(super::json(&json!({ "key": call.id, "revoked": now.millis() })));
     }
     Err(ApiError::new(-1099, "Not found, authenticated, or authorized.").with_status(404))

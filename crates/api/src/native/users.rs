@@ -59,7 +59,7 @@ pub(super) async fn sign_up(call: &Call<'_>) -> Result<Reply, ApiError> {
         || ApiError::new(-1130, "Data sent for parameter 'name' is not valid: it is taken.").with_status(409);
     let identity = app.identity().clone();
     let lookup = name.clone();
-    let exists = blocking(move || identity.user(&lookup)).await?.map_err(|e| ApiError::internal(&e))?;
+    let exists = blocking(move || identity.user(&lookup)).await?.map_err(|e| ApiError::of_store(&e))?;
     if exists.is_some() {
         return Err(taken());
     }
@@ -74,7 +74,7 @@ pub(super) async fn sign_up(call: &Call<'_>) -> Result<Reply, ApiError> {
     match blocking(move || identity.add_user(&user)).await? {
         Ok(()) => {}
         Err(StoreError::Taken(Taken::UserName(_))) => return Err(taken()),
-        Err(error) => return Err(ApiError::internal(&error)),
+        Err(error) => return Err(ApiError::of_store(&error)),
     }
     Ok(super::json(&json!({ "name": name, "account": account.0 })).with_status(201))
 }
@@ -103,7 +103,7 @@ pub(super) async fn log_in(call: &Call<'_>) -> Result<Reply, ApiError> {
         Ok(user.filter(|_| good))
     })
     .await?
-    .map_err(|error| ApiError::internal(&error))?;
+    .map_err(|error| ApiError::of_store(&error))?;
     let wrong = || ApiError::new(-1002, "Wrong name or password.");
     let user = checked.ok_or_else(wrong)?;
     let (token, session) = app

@@ -78,6 +78,12 @@ pub trait Handler: Send {
     /// A whole message came. `Err` closes the connection.
     fn message(&mut self, message: Incoming<'_>) -> Result<(), Close>;
 
+    /// Whether it takes more: nothing is read from the client while it is pending, and the task is woken as for any future. Messages that came
+    /// in one read are handed over all the same.
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
     /// All messages of one read were handed over: the place to submit what they asked for in one go.
     fn batch_end(&mut self) {}
 }
@@ -291,6 +297,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin, H: Handler> Connection<S, H> {
         if self.phase == Phase::Open && self.pending.bytes() > self.config.read_pause_bytes {
             // The write that is under way wakes the task.
             return Poll::Pending;
+        }
+        if self.phase == Phase::Open {
+            ready!(self.inbound.handler.poll_ready(context));
         }
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.resize(READ, 0);

@@ -4,6 +4,7 @@
 //! engine's gate straight into the connection's queue. No task, channel or lock of the runtime is between them. All other methods are
 //! answered by the handlers of REST.
 
+mod keys;
 mod pending;
 mod request;
 mod user;
@@ -11,6 +12,7 @@ mod user;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 
 use hoga_core::command::Body;
 use hoga_core::ids::Timestamp;
@@ -31,6 +33,7 @@ use crate::rest;
 use crate::routes::Route;
 use crate::server::Peer;
 use crate::ws::{self, Close, CloseCode, Handler, Incoming, Outbound};
+use keys::Lookups;
 use pending::{Entry, Kind, Shared};
 use request::Request;
 use user::Subscriptions;
@@ -56,6 +59,7 @@ pub(crate) struct WsApi {
     shared: Arc<Shared>,
     login: Option<Login>,
     users: Subscriptions,
+    lookups: Lookups,
     connected: Timestamp,
     /// The account that ordered last, and its counter: mostly the same one again.
     counter: Option<(hoga_core::ids::AccountId, Arc<OrderUse>)>,
@@ -73,11 +77,18 @@ impl Handler for WsApi {
             return Err(Close::new(CloseCode::UNSUPPORTED, "requests are JSON in text frames"));
         };
         self.shared.peer.app.metrics.ws_requests.fetch_add(1, Ordering::Relaxed);
-        match Request::read(text) {
-            Ok(request) => self.serve(request),
-            Err((id, error)) => self.shared.refuse(&id, &error, self.shared.return_limits, None),
+        if !self.lookups.hold(text) {
+            self.take(text);
         }
         Ok(())
+    }
+
+    /// Pending while a key is looked up in the database.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while let Some(text) = std::task::ready!(self.lookups.poll_next(context)) {
+            self.take(&text);
+        }
+        Poll::Ready(())
     }
 }
 
@@ -86,20 +97,34 @@ impl WsApi {
         let connected = peer.app.now();
         let catalog = peer.app.catalog();
         let shared = Arc::new(Shared::new(peer, out, return_limits));
-        WsApi { shared, login: None, users: Subscriptions::default(), connected, counter: None, catalog }
+        let (users, lookups) = (Subscriptions::default(), Lookups::default());
+        WsApi { shared, login: None, users, lookups, connected, counter: None, catalog }
     }
 
     fn peer(&self) -> &Arc<Peer> {
         &self.shared.peer
     }
 
-    fn serve(&mut self, request: Request<'_>) {
+    /// Reads and serves a request. One with a key that is not known here is held until the key was looked up, and then served again from the
+    /// beginning (its weight is charged twice: a look-up is work too); nothing but its weight has happened by then.
+    fn take(&mut self, text: &str) {
+        match Request::read(text) {
+            Ok(request) => self.serve(text, request),
+            Err((id, error)) => self.shared.refuse(&id, &error, self.shared.return_limits, None),
+        }
+        self.lookups.served();
+    }
+
+    fn serve(&mut self, text: &str, request: Request<'_>) {
         let Request { id, method, params } = request;
         let with_limits = match params.boolean("returnRateLimits") {
             Ok(wish) => wish.unwrap_or(self.shared.return_limits),
             Err(error) => return self.shared.refuse(&id, &error, self.shared.return_limits, None),
         };
         if let Err(error) = self.method(&id, &method, params, with_limits) {
+            if self.lookups.begin(&self.shared.peer.app, text) {
+                return;
+            }
             let counter = self.counter.as_ref().filter(|_| method.starts_with("order")).map(|(_, used)| used);
             self.shared.refuse(&id, &error, with_limits, counter);
         }
@@ -240,7 +265,7 @@ impl WsApi {
             return match &self.login {
                 None => Err(ApiError::mandatory("apiKey")),
                 Some(Login::Key { key, .. }) => {
-                    let account = app.key(&key.key).ok_or_else(ApiError::bad_key)?.account;
+                    let account = self.lookups.key(app, &key.key)?.account;
                     Ok(Principal { account, deadline: Timing::read(params)?.check(now)? })
                 }
                 Some(Login::Token { session, .. }) => {
@@ -261,12 +286,12 @@ impl WsApi {
     }
 
     /// Checks the signature over the parameters, sorted by name, less the signature.
-    fn signed(&self, params: &Params<'_>, key: &str) -> Result<Arc<ApiKey>, ApiError> {
+    fn signed(&mut self, params: &Params<'_>, key: &str) -> Result<Arc<ApiKey>, ApiError> {
         let signature = params.mandatory("signature")?;
         if !auth::is_key_format(key) {
             return Err(ApiError::bad_key_format());
         }
-        let key = self.peer().app.key(key).ok_or_else(ApiError::bad_key)?;
+        let key = self.lookups.key(&self.shared.peer.app, key)?;
         let good = SCRATCH.with_borrow_mut(|payload| {
             let mut sorted: [(&str, &str); crate::params::MAX_PARAMETERS] =
                 [("", ""); crate::params::MAX_PARAMETERS];

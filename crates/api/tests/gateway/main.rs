@@ -2,6 +2,9 @@
 
 mod hostile;
 mod native;
+mod outage;
+#[path = "../../../store/src/tests/proxy.rs"]
+mod proxy;
 mod rest;
 mod rules;
 mod support;

@@ -18,7 +18,7 @@ use hoga_engine::{Engine, EngineConfig, ReplyTo};
 use hoga_log::event_log::{EventLog, MemoryLog};
 use hoga_log::journal::Durability;
 use hoga_log::lag::{LagMonitor, LagOptions};
-use hoga_store::{Identity, Stores};
+use hoga_store::{Database, Identity, IdentityOptions, Stores, StoresConfig};
 use serde_json::Value;
 use sha2::Sha256;
 
@@ -121,11 +121,21 @@ impl World {
 
     /// With changed settings.
     pub fn with(change: impl FnOnce(&mut ApiConfig)) -> World {
+        World::on(None, IdentityOptions::default(), change)
+    }
+
+    /// With read models, users and keys on a database, or in files of its own.
+    pub fn on(
+        database: Option<Database>,
+        options: IdentityOptions,
+        change: impl FnOnce(&mut ApiConfig),
+    ) -> World {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("hoga-gateway-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
+        let database = database.unwrap_or_else(|| Database::Sqlite { dir: dir.join("stores") });
         let log: Arc<dyn EventLog> = Arc::new(MemoryLog::new());
         let (hub, feed) = Hub::start(HubConfig::default()).unwrap();
         let catalog = SharedCatalog::default();
@@ -134,12 +144,12 @@ impl World {
         config.segment_bytes = 1 << 20;
         config.final_snapshot = false;
         let engine = Engine::start(config, log.clone(), vec![catalog.subscriber(), Box::new(feed)]).unwrap();
-        let stores = Arc::new(Stores::open(&dir.join("stores"), log.clone()).unwrap());
+        let stores = Arc::new(Stores::open_with(StoresConfig::on(database.clone()), log.clone()).unwrap());
         stores.start().unwrap();
         let observe = observe_stores(&stores);
         let lag =
             LagMonitor::start(vec![log], observe, LagOptions::default(), Duration::from_millis(20)).unwrap();
-        let identity = Identity::open(&dir.join("identity.db")).unwrap();
+        let identity = Identity::open_with(&database, &options).unwrap();
         let handle = engine.handle();
         for (id, name) in ["BTC", "ETH", "USDT"].into_iter().enumerate() {
             let body = Body::AddAsset { id: AssetId(id as u16), name: Name::new(name).unwrap() };

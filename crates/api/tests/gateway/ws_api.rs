@@ -99,7 +99,7 @@ impl Client {
 }
 
 /// A signed request, as clients make it: parameters sorted by name.
-fn signed(account: &Account, id: Value, method: &str, params: &[(&str, &str)]) -> Value {
+pub fn signed(account: &Account, id: Value, method: &str, params: &[(&str, &str)]) -> Value {
     let time = now_ms().to_string();
     let mut all: Vec<(&str, &str)> = params.to_vec();
     all.extend([("apiKey", account.key.as_str()), ("timestamp", time.as_str())]);
