@@ -25,7 +25,7 @@ pub enum ProcessError {
         status: String,
     },
     /// It does not stop.
-    #[error("the server did not end within {0:?} of SIGTERM")]
+    #[error("the server did not end within {0:?}")]
     DoesNotEnd(Duration),
 }
 
@@ -106,16 +106,25 @@ impl Server {
 
     /// The same with a given binary.
     pub fn start_program(program: &Path, data: &Path, arguments: &[&str]) -> Result<Server, ProcessError> {
-        Server::spawn(program, &["up"], data, arguments)
+        Server::spawn(program, &["up"], data, arguments, "ready ")
     }
 
     /// Starts some roles of this very binary, as [`Server::start`] does all of them.
     pub fn start_roles(roles: &[&str], data: &Path, arguments: &[&str]) -> Result<Server, ProcessError> {
+        Server::roles(roles, data, arguments, "ready ")
+    }
+
+    /// Starts an exchange that follows another one. Its address is in its run file once it leads.
+    pub fn start_standby(data: &Path, arguments: &[&str]) -> Result<Server, ProcessError> {
+        Server::roles(&["exchange"], data, arguments, "standby ")
+    }
+
+    fn roles(roles: &[&str], data: &Path, arguments: &[&str], line: &str) -> Result<Server, ProcessError> {
         let program = std::env::current_exe()
             .map_err(|source| ProcessError::Start { program: "hoga".into(), source })?;
         let mut command = vec!["run"];
         roles.iter().for_each(|role| command.extend(["--role", role]));
-        Server::spawn(&program, &command, data, arguments)
+        Server::spawn(&program, &command, data, arguments, line)
     }
 
     fn spawn(
@@ -123,6 +132,7 @@ impl Server {
         command: &[&str],
         data: &Path,
         arguments: &[&str],
+        until: &str,
     ) -> Result<Server, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.to_owned(), source };
         let begun = Instant::now();
@@ -138,7 +148,7 @@ impl Server {
         };
         let mut lines = BufReader::new(child.0.stdout.take().expect("stdout is piped")).lines();
         while let Some(line) = lines.next().transpose().map_err(start_error)? {
-            if let Some(url) = line.strip_prefix("ready ") {
+            if let Some(url) = line.strip_prefix(until) {
                 let url = url.to_owned();
                 // Whatever it prints later is read, so that a full pipe cannot stop it.
                 std::thread::spawn(move || lines.for_each(drop));
@@ -172,6 +182,25 @@ impl Server {
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) -> std::io::Result<()> {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32);
+        let pid = pid.ok_or_else(|| std::io::Error::other("no process number"))?;
+        Ok(rustix::process::kill_process(pid, signal)?)
+    }
+
+    /// Waits at most `limit` for it to end by itself; its exit code.
+    pub fn ended(mut self, limit: Duration) -> Result<Option<i32>, ProcessError> {
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Ok(status.code());
+            }
+            std::thread::sleep(Duration::from_millis(5)); // waitpid has no timeout
+        }
+        Err(ProcessError::DoesNotEnd(limit))
     }
 
     /// SIGKILL: the crash.

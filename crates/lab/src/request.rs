@@ -128,10 +128,11 @@ impl Sender {
         Sender { signer: Signer::new(accounts), accounts: accounts.to_vec() }
     }
 
-    /// A connection to the WebSocket API.
-    pub fn connect(&self, address: &str) -> Result<TcpStream, LoadError> {
+    /// A connection to the WebSocket API, of a server that answers within `patience`.
+    pub fn connect(&self, address: &str, patience: Duration) -> Result<TcpStream, LoadError> {
         let mut stream = TcpStream::connect(address).map_err(io("connecting"))?;
         stream.set_nodelay(true).map_err(io("setting TCP_NODELAY"))?;
+        stream.set_read_timeout(Some(patience)).map_err(io("setting a timeout"))?;
         handshake(&mut stream, address, "/ws-api/v3")?;
         Ok(stream)
     }

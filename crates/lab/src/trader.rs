@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,8 @@ use crate::request::{Sender, parse_answer};
 
 /// Requests under way at most: a kill then meets some that are journaled and not answered, and some that are neither.
 const WINDOW: usize = 64;
+/// How long a client waits for an answer, unless it is told otherwise, before it gives the connection up.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Own orders that rest until they are canceled.
 const RESTING: usize = 4_096;
 
@@ -45,6 +47,8 @@ pub struct Trader {
     symbols: Vec<Symbol>,
     known: BTreeMap<String, Known>,
     next: u64,
+    /// Answers that said yes.
+    yes: u64,
     resting: VecDeque<(String, usize, usize)>,
 }
 
@@ -52,7 +56,15 @@ impl Trader {
     /// A client that has done nothing yet.
     pub fn new(accounts: Vec<Account>, symbols: Vec<Symbol>) -> Trader {
         let sender = Sender::new(&accounts);
-        Trader { sender, accounts, symbols, known: BTreeMap::new(), next: 0, resting: VecDeque::new() }
+        Trader {
+            sender,
+            accounts,
+            symbols,
+            known: BTreeMap::new(),
+            next: 0,
+            yes: 0,
+            resting: VecDeque::new(),
+        }
     }
 
     /// Orders whose acknowledgement it has.
@@ -62,7 +74,11 @@ impl Trader {
 
     /// Opens a session with the system at an address.
     pub fn session(&mut self, address: &str) -> Result<Session<'_>, BenchError> {
-        let stream = self.sender.connect(address)?;
+        self.session_within(address, PATIENCE)
+    }
+
+    fn session_within(&mut self, address: &str, patience: Duration) -> Result<Session<'_>, BenchError> {
+        let stream = self.sender.connect(address, patience)?;
         stream.set_read_timeout(Some(Duration::from_millis(10)))?;
         let session = Session {
             stream,
@@ -116,6 +132,7 @@ impl Trader {
 
     fn note(&mut self, (id, what): (String, Known), status: u64) {
         if status == 200 {
+            self.yes += 1;
             self.known.insert(id, what);
         }
     }
@@ -206,29 +223,37 @@ impl Session<'_> {
 /// A client that trades on a thread of its own until it is told to stop; connects again when the connection breaks.
 pub struct Background {
     stop: Arc<AtomicBool>,
+    answered: Arc<AtomicU64>,
     thread: JoinHandle<(Trader, Ran)>,
 }
 
 impl Background {
-    /// Begins at a number of requests a second. `address` is asked at each connection, so that it may change.
+    /// Begins at a number of requests a second. `address` is asked at each connection, so that it may change; after `patience` without an
+    /// answer it is asked again.
     pub fn start(
         mut trader: Trader,
         rate: f64,
+        patience: Duration,
         mut address: impl FnMut() -> String + Send + 'static,
     ) -> std::io::Result<Background> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (seen, count) = (Arc::clone(&stop), Arc::clone(&answered));
         let thread = std::thread::Builder::new().name("trader".into()).spawn(move || {
             let mut all = Ran::default();
             while !seen.load(Ordering::Relaxed) {
-                let ran = trade(&mut trader, &address(), rate, &seen);
+                let ran = trade(&mut trader, &address(), (rate, patience), &seen, &count);
                 all.answered += ran.answered;
                 all.broken += ran.broken;
                 all.longest_silence = all.longest_silence.max(ran.longest_silence);
             }
             (trader, all)
         })?;
-        Ok(Background { stop, thread })
+        Ok(Background { stop, answered, thread })
+    }
+
+    /// Answers that said yes, so far.
+    pub fn acknowledged(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Ends after the answers to what is under way; gives the client back.
@@ -239,9 +264,15 @@ impl Background {
 }
 
 /// Trades on one connection until it breaks or is to stop.
-fn trade(trader: &mut Trader, address: &str, rate: f64, stop: &AtomicBool) -> Ran {
+fn trade(
+    trader: &mut Trader,
+    address: &str,
+    (rate, patience): (f64, Duration),
+    stop: &AtomicBool,
+    acknowledged: &AtomicU64,
+) -> Ran {
     let begun = Instant::now();
-    let Ok(mut session) = trader.session(address) else {
+    let Ok(mut session) = trader.session_within(address, patience) else {
         std::thread::sleep(Duration::from_millis(20)); // nobody is there yet: asked again
         return Ran::default();
     };
@@ -250,7 +281,11 @@ fn trade(trader: &mut Trader, address: &str, rate: f64, stop: &AtomicBool) -> Ra
         let due = begun.elapsed().as_secs_f64() * rate - sent;
         let most = due.clamp(0.0, WINDOW as f64) as usize;
         let before = session.trader.next;
-        if session.step(most).is_err() {
+        let stepped = session.step(most);
+        acknowledged.store(session.trader.yes, Ordering::Relaxed);
+        // Nobody on the other side for so long: a client would connect again, and so does this one.
+        let silent = !session.waiting.is_empty() && session.last.elapsed() > patience;
+        if stepped.is_err() || silent {
             let ran = session.drain();
             return Ran { broken: ran.broken + 1, ..ran };
         }

@@ -5,6 +5,7 @@
 //! read models agree with each other and with the engine, and no group has stopped.
 
 mod scenarios;
+mod takeover;
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::fleet::{Fleet, Shape};
 use crate::orders::{self, BenchError};
-use crate::trader::{Background, Ran, Trader};
+use crate::trader::{Background, PATIENCE, Ran, Trader};
 
 pub use scenarios::{ALL, Scenario};
 
@@ -55,8 +56,19 @@ pub fn run(options: &Options) -> Result<u64, BenchError> {
         }
         stage.end()?;
     }
+    if options.names.is_empty() || options.names.iter().any(|name| name == TAKEOVER) {
+        let begun = Instant::now();
+        checks += takeover::run()?;
+        eprintln!(
+            "faults: {TAKEOVER}: a leader killed and one held up were replaced, nothing acknowledged is lost ({:.1} s)",
+            begun.elapsed().as_secs_f64()
+        );
+    }
     Ok(checks)
 }
+
+/// The scenario with two nodes of the exchange, which needs a fleet of its own.
+const TAKEOVER: &str = "takeover";
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>, BenchError> {
     if names.is_empty() {
@@ -64,10 +76,11 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>, BenchError> {
     }
     names
         .iter()
+        .filter(|name| *name != TAKEOVER)
         .map(|name| {
             ALL.iter().find(|s| s.name == name).ok_or_else(|| {
                 let known: Vec<&str> = ALL.iter().map(|s| s.name).collect();
-                BenchError::Unfit(format!("there is no fault named {name}: {}", known.join(", ")))
+                BenchError::Unfit(format!("there is no fault named {name}: {}, {TAKEOVER}", known.join(", ")))
             })
         })
         .collect()
@@ -132,7 +145,7 @@ impl Stage {
                 .map(|admin| admin.url().trim_start_matches("http://").to_owned())
                 .unwrap_or_default()
         };
-        Ok(Background::start(trader, RATE, address)?)
+        Ok(Background::start(trader, RATE, PATIENCE, address)?)
     }
 
     fn end_load(&mut self, load: Background) -> Result<Ran, BenchError> {
