@@ -49,13 +49,14 @@ mod kafka {
             Ok(Some(Replicated { log, replication }))
         }
 
-        /// Follows the topic until this process leads; `None` when a signal came first.
+        /// Follows the topic until this process leads; `None` when a signal came first. `follow` is done once it follows.
         pub fn lead(
             &self,
             config: EngineConfig,
             log: Arc<dyn EventLog>,
             subscribers: Vec<Box<dyn Subscriber>>,
             signals: &Signals,
+            follow: impl FnOnce() -> Result<(), End>,
         ) -> Result<Option<Engine>, End> {
             if !self.wait_for_kafka(signals)? {
                 return Ok(None);
@@ -70,6 +71,7 @@ mod kafka {
                 replayed = started.replayed,
                 "following the replicated journal"
             );
+            follow()?;
             print(format_args!("standby {}", self.replication.node))?;
             while !signals.raised() {
                 if let Some(engine) = standby.wait_leadership(LOOK).map_err(coded(EngineError::code))? {
@@ -140,6 +142,7 @@ impl Replicated {
         _: Arc<dyn EventLog>,
         _: Vec<Box<dyn Subscriber>>,
         _: &Signals,
+        _: impl FnOnce() -> Result<(), End>,
     ) -> Result<Option<Engine>, End> {
         match *self {}
     }

@@ -162,19 +162,26 @@ impl System {
             None => {
                 Engine::start(settings, logs.local.clone(), subscribers).map_err(coded(EngineError::code))?
             }
-            Some(replicated) => match replicated.lead(settings, logs.local.clone(), subscribers, signals)? {
-                Some(engine) => engine,
-                None => return Ok(None),
-            },
+            Some(replicated) => {
+                // A standby has its candles and tickers before it leads, so that a takeover need not wait for them.
+                let follow = || Ok(hub.prime(histories(&stores, &hub).map_err(coded(StoreError::code))?));
+                match replicated.lead(settings, logs.local.clone(), subscribers, signals, follow)? {
+                    Some(engine) => engine,
+                    None => return Ok(None),
+                }
+            }
         };
         market::define(&engine.handle())?;
         let relay = logs.relay(config)?;
-        if let Some(relay) = &relay {
+        // Of nodes that share a journal the fence lets only one publish; their events are the same.
+        if let Some(relay) = relay.as_ref().filter(|_| replicated.is_none()) {
             refuse_foreign(relay)?;
         }
         let late = Arc::new(Mutex::new(None));
         let declare = start_groups(config, &logs, &stores, groups, &late)?;
-        hub.prime(histories(&stores, &hub).map_err(coded(StoreError::code))?);
+        if replicated.is_none() {
+            hub.prime(histories(&stores, &hub).map_err(coded(StoreError::code))?);
+        }
         if config.api.admin_token.is_empty() {
             config.api.admin_token = token()?;
         }
