@@ -319,7 +319,9 @@ impl<M: Model> Handler<M> {
     /// Commits the gathered batch and the places behind it.
     fn store(&mut self, passed: u64) -> Result<(), StoreError> {
         self.complete();
+        let before = self.writer.rows();
         self.write()?.commit()?;
+        let rows = self.writer.rows() - before;
         self.delays.committed(self.progress.latency());
         self.unsafe_commits = true;
         for lane in &mut self.lanes {
@@ -340,6 +342,7 @@ impl<M: Model> Handler<M> {
             places: &self.places(),
             applied: self.applied()?,
             messages: passed,
+            rows,
             dead_letters: letters,
             produced: self.produced(),
         });

@@ -15,9 +15,9 @@
 //! [`Identity`] (the file `identity.db` or the schema `identity`) is no read model: users, API keys and secrets are only there, and each
 //! change is durable when the call returns.
 //!
-//! **Durability.** On PostgreSQL a commit is durable. On SQLite the read models run in WAL mode with `synchronous = NORMAL`: a power cut may take the last transactions, but
-//! never leaves half of one, and the log brings them back. What the log may drop is told to it ([`hoga_log::event_log::EventLog::commit`])
-//! only for offsets whose transaction was synced to disk, so even then nothing is missing.
+//! **Durability.** On PostgreSQL a commit is durable. On SQLite the read models run in WAL mode with `synchronous = NORMAL`: a power cut
+//! may take the last transactions, but never leaves half of one, and the log brings them back. What the log may drop is told to it
+//! ([`hoga_log::event_log::EventLog::commit`]) only for offsets whose transaction was synced to disk, so even then nothing is missing.
 //!
 //! **Architecture invariant:** nothing here is on the way of an order. A group that is slow or has stopped delays only its own answers.
 

@@ -38,6 +38,8 @@ pub struct GroupPosition {
     pub drain: Option<Duration>,
     /// Messages applied since the start of the process.
     pub messages: u64,
+    /// Rows written since the start of the process: several messages of one order in a batch are one row.
+    pub rows: u64,
     /// Transactions since the start of the process.
     pub batches: u64,
     /// Messages in the dead-letter table.
@@ -62,6 +64,7 @@ struct State {
     places: Vec<Place>,
     applied: Seq,
     messages: u64,
+    rows: u64,
     batches: u64,
     dead_letters: u64,
     fault: Option<Arc<StoreError>>,
@@ -81,6 +84,7 @@ pub(crate) struct Report<'a> {
     pub(crate) places: &'a [Place],
     pub(crate) applied: Seq,
     pub(crate) messages: u64,
+    pub(crate) rows: u64,
     pub(crate) dead_letters: u64,
     /// Sum of the end offsets as last seen.
     pub(crate) produced: u64,
@@ -176,6 +180,7 @@ impl Progress {
         state.places.extend_from_slice(report.places);
         state.applied = report.applied;
         state.messages += report.messages;
+        state.rows += report.rows;
         state.batches += 1;
         state.dead_letters += report.dead_letters;
         let consumed = consumed(report.places);
@@ -265,6 +270,7 @@ impl Progress {
             consumed_per_second,
             drain: drain(lag, consumed_per_second - produced_per_second),
             messages: state.messages,
+            rows: state.rows,
             batches: state.batches,
             dead_letters: state.dead_letters,
             places: state.places.clone(),

@@ -122,6 +122,8 @@ pub(crate) enum Connection {
 /// The one writing connection of a group.
 pub(crate) struct Writer {
     connection: Connection,
+    /// Rows written since it was opened.
+    rows: u64,
 }
 
 impl Writer {
@@ -140,12 +142,17 @@ impl Writer {
             &mut connection,
             &migrations(model, matches!(place.database, Database::Sqlite { .. })),
         )?;
-        Ok(Writer { connection })
+        Ok(Writer { connection, rows: 0 })
     }
 
     /// What is committed.
     pub(crate) fn reader(&self) -> Reader<'_> {
         self.connection.reader()
+    }
+
+    /// Rows handed to the database since it was opened, those that changed nothing included.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
     }
 
     /// What the next commits promise.
@@ -169,7 +176,7 @@ impl Writer {
     /// Begins a transaction; dropped without [`Tx::commit`], it leaves nothing.
     pub(crate) fn begin(&mut self) -> Result<Tx<'_>, StoreError> {
         self.connection.begin(true)?;
-        Ok(Tx { connection: &mut self.connection, open: true })
+        Ok(Tx { connection: &mut self.connection, rows: &mut self.rows, open: true })
     }
 }
 
@@ -206,6 +213,7 @@ impl Connection {
 /// A transaction of the one who writes.
 pub(crate) struct Tx<'a> {
     connection: &'a mut Connection,
+    rows: &'a mut u64,
     open: bool,
 }
 
@@ -215,6 +223,7 @@ impl Tx<'_> {
         if rows.is_empty() {
             return Ok(());
         }
+        *self.rows += rows.len() as u64;
         match &mut *self.connection {
             Connection::Sqlite(session) => session.write(rows),
             #[cfg(feature = "postgres")]

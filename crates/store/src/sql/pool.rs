@@ -108,7 +108,7 @@ impl ReadPool {
         let mut lease = self.take(doing)?;
         let connection = lease.connection();
         self.0.noted(connection.begin(true))?;
-        let mut tx = Tx { connection, open: true };
+        let mut tx = Tx { connection, rows: &mut 0, open: true }; // nobody counts the rows of single changes
         // A connection on which something failed is not used again: its transaction goes with it.
         let value = write(&mut tx)?;
         tx.commit()?;
