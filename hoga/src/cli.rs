@@ -509,6 +509,19 @@ pub enum Bench {
         #[arg(long)]
         json: bool,
     },
+    /// `order-projection` from a full log into its store, saturated.
+    #[command(after_help = "Example: hoga bench project --store postgres --events 1000000 --json")]
+    Project {
+        /// `sqlite` or `postgres` (a server is started for it).
+        #[arg(long, value_enum, default_value = "sqlite")]
+        store: StoreBackend,
+        /// Events in the log.
+        #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+        events: u64,
+        /// One JSON object a condition.
+        #[arg(long)]
+        json: bool,
+    },
     /// Order latency while Kafka or PostgreSQL is away, beside the same load with it there, in alternating pairs.
     #[command(after_help = "Example: hoga bench outage --what kafka --rate 5000 --json")]
     Outage {

@@ -76,6 +76,13 @@ pub fn bench(bench: Bench) -> Result<(), End> {
             let options = hoga_lab::event_log::Options { backend, size, partitions, rate, seconds };
             emit(hoga_lab::event_log::run(&options)?, json)
         }
+        Bench::Project { store, events, json } => {
+            let store = match store {
+                StoreBackend::Sqlite => hoga_lab::project::Store::Sqlite,
+                StoreBackend::Postgres => hoga_lab::project::Store::Postgres,
+            };
+            emit(vec![hoga_lab::project::run(store, events)?], json)
+        }
         Bench::Outage { what, rate, seconds, pairs, json } => {
             let what = match what {
                 cli::Away::Kafka => hoga_lab::outage::Away::Kafka,

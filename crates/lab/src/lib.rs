@@ -15,6 +15,7 @@ pub mod orders;
 pub mod outage;
 pub mod probe;
 pub mod process;
+pub mod project;
 pub mod recover;
 pub mod report;
 pub mod request;

@@ -4,6 +4,7 @@
 //! what it was told. After each fault nothing may be lost, doubled or out of order: every acknowledged order and cancel is there once, the
 //! read models agree with each other and with the engine, and no group has stopped.
 
+mod disk_full;
 mod scenarios;
 mod takeover;
 
@@ -56,7 +57,21 @@ pub fn run(options: &Options) -> Result<u64, BenchError> {
         }
         stage.end()?;
     }
-    if options.names.is_empty() || options.names.iter().any(|name| name == TAKEOVER) {
+    let wanted = |what: &str| options.names.is_empty() || options.names.iter().any(|name| name == what);
+    if wanted(DISK_FULL) {
+        let begun = Instant::now();
+        match disk_full::run()? {
+            Some(passed) => {
+                checks += passed;
+                eprintln!(
+                    "faults: {DISK_FULL}: the exchange stopped, and with more room nothing acknowledged was lost ({:.1} s)",
+                    begun.elapsed().as_secs_f64()
+                );
+            }
+            None => eprintln!("SKIP {DISK_FULL}: a small file system cannot be mounted here (it takes root)"),
+        }
+    }
+    if wanted(TAKEOVER) {
         let begun = Instant::now();
         checks += takeover::run()?;
         eprintln!(
@@ -69,6 +84,8 @@ pub fn run(options: &Options) -> Result<u64, BenchError> {
 
 /// The scenario with two nodes of the exchange, which needs a fleet of its own.
 const TAKEOVER: &str = "takeover";
+/// The scenario with a small disk.
+const DISK_FULL: &str = "disk-full";
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>, BenchError> {
     if names.is_empty() {
@@ -76,11 +93,14 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Scenario>, BenchError> {
     }
     names
         .iter()
-        .filter(|name| *name != TAKEOVER)
+        .filter(|name| ![TAKEOVER, DISK_FULL].contains(&name.as_str()))
         .map(|name| {
             ALL.iter().find(|s| s.name == name).ok_or_else(|| {
                 let known: Vec<&str> = ALL.iter().map(|s| s.name).collect();
-                BenchError::Unfit(format!("there is no fault named {name}: {}, {TAKEOVER}", known.join(", ")))
+                BenchError::Unfit(format!(
+                    "there is no fault named {name}: {}, {DISK_FULL}, {TAKEOVER}",
+                    known.join(", ")
+                ))
             })
         })
         .collect()
