@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hoga_core::codec::decode_event;
 use hoga_core::ids::{MarketId, Seq};
+use hoga_log::consumer::dead_letters::{Letter, put};
 use hoga_log::consumer::{BatchHandler, HandlerError, Offer, Start, TopicPartition};
 use hoga_log::event_log::{Cleanup, EventLog, StoredMessage};
 use hoga_log::lag::Delays;
@@ -14,7 +15,7 @@ use crate::dead_letters::{self, DeadLetter};
 use crate::error::StoreError;
 use crate::model::{Applied, Delivery, Model, Owned};
 use crate::place::{self, Due, Place};
-use crate::progress::{Progress, Report};
+use crate::progress::{Progress, Report, now};
 use crate::sql::{self, Safety, Writer};
 
 /// A partition that this member owns.
@@ -319,6 +320,7 @@ impl<M: Model> Handler<M> {
     /// Commits the gathered batch and the places behind it.
     fn store(&mut self, passed: u64) -> Result<(), StoreError> {
         self.complete();
+        self.file_letters()?;
         let before = self.writer.rows();
         self.write()?.commit()?;
         let rows = self.writer.rows() - before;
@@ -346,6 +348,28 @@ impl<M: Model> Handler<M> {
             dead_letters: letters,
             produced: self.produced(),
         });
+        Ok(())
+    }
+
+    /// Puts the letters of the batch into the topics of dead letters, before the offsets behind them are committed: a crash between the two
+    /// puts a letter again, and its place tells that the two are one. What the tables keep of them is only counted.
+    fn file_letters(&self) -> Result<(), StoreError> {
+        for letter in &self.letters {
+            let filed = Letter {
+                group: M::GROUP.as_str().to_owned(),
+                place: TopicPartition { topic: letter.topic.as_str().into(), partition: letter.partition },
+                offset: letter.offset,
+                // It was understood at once that it cannot be used: trying again would not help.
+                attempts: 1,
+                reason: letter.reason.clone(),
+                time: letter.time,
+                died: now(),
+                key: letter.key.clone(),
+                value: letter.value.clone(),
+                kept: true,
+            };
+            put(&*self.log, &filed).map_err(|source| StoreError::Log { group: M::GROUP, source })?;
+        }
         Ok(())
     }
 

@@ -316,6 +316,10 @@ fn drain(lag: u64, net_per_second: f64) -> Option<Duration> {
 /// The age of the last applied message of the partition that is furthest behind.
 fn age(places: &[Place]) -> Duration {
     let oldest = places.iter().map(|place| place.time).filter(|time| *time > Timestamp(0)).min();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-    oldest.map_or(Duration::ZERO, |time| Duration::from_micros((now - time.0).max(0) as u64))
+    oldest.map_or(Duration::ZERO, |time| Duration::from_micros((now().0 - time.0).max(0) as u64))
+}
+
+/// The clock of this machine.
+pub(crate) fn now() -> Timestamp {
+    Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64))
 }

@@ -123,6 +123,15 @@ fn what_cannot_be_decoded_is_kept_and_the_group_goes_on() {
         ("order.lifecycle", 0, &b"key"[..])
     );
     assert!(!letter.reason.is_empty());
+    // The operator finds the same ones in the topic of dead letters; a fold in order takes no replays, and says what to do.
+    use hoga_log::consumer::dead_letters::{list, replay};
+    let filed = list(&*log, "order.lifecycle", false).unwrap();
+    let places: Vec<_> =
+        filed.iter().map(|filed| (filed.letter.offset, filed.letter.value.clone())).collect();
+    assert_eq!(places, [(1, Some(b"no event".to_vec())), (2, None), (4, Some(vec![1, 99, 3]))]);
+    assert_eq!((filed[0].letter.group.as_str(), filed[0].letter.attempts), ("account-service", 1));
+    let refused = replay(&*log, "order.lifecycle", filed[0].number).unwrap_err().to_string();
+    assert!(refused.contains("hoga rebuild account-service"), "{refused}");
     assert_eq!(letter.time, Timestamp(7));
     // One undecodable message explains one missing number, not two.
     put_bytes(&*log, Some(b"?"));
