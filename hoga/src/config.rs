@@ -24,6 +24,8 @@ pub struct Config {
     pub kafka: Kafka,
     /// The read models' database.
     pub store: Store,
+    /// Where the exchange is, for `stop-trigger` in a process without it.
+    pub exchange: Exchange,
     /// The market that `hoga up` simulates.
     pub market: Market,
     /// Logging.
@@ -175,6 +177,16 @@ pub enum StoreBackend {
     Postgres,
 }
 
+/// `[exchange]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Exchange {
+    /// Its address, `http://host:port`: where `stop-trigger` places the orders of alerts, when it runs in a process without the exchange.
+    pub url: String,
+    /// The exchange's `api.admin_token`, which has to be set there for this. May come from `HOGA__EXCHANGE__TOKEN`.
+    pub token: String,
+}
+
 /// `[market]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -223,6 +235,12 @@ impl Default for Engine {
 impl Default for EventLog {
     fn default() -> EventLog {
         EventLog { backend: LogBackend::Embedded, partitions: 1, retention_mib: 4_096, segment_mib: 64 }
+    }
+}
+
+impl Default for Exchange {
+    fn default() -> Exchange {
+        Exchange { url: "http://127.0.0.1:8080".into(), token: String::new() }
     }
 }
 

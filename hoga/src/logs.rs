@@ -14,6 +14,8 @@ use hoga_log::{
     relay::{RelayOptions, Remote},
 };
 
+use hoga_store::{FIRED, NOTIFICATION};
+
 use crate::config::{Config, LogBackend};
 use crate::{End, coded};
 
@@ -45,6 +47,10 @@ impl Bus {
     #[cfg(feature = "kafka")]
     fn kafka(config: &Config) -> Result<Bus, End> {
         let log = Arc::new(KafkaLog::open(kafka_config(config)).map_err(coded(LogError::code))?);
+        // Each member of `stop-trigger` writes to all partitions of the one, and those of the other change hands.
+        for topic in [FIRED, NOTIFICATION] {
+            log.share_topic(topic).map_err(coded(LogError::code))?;
+        }
         Ok(Bus { log: log.clone(), kafka: Some(log) })
     }
 
@@ -156,13 +162,16 @@ pub fn kafka_config(config: &Config) -> KafkaConfig {
     settings
 }
 
-/// The topics as the configuration declares them, as the engine makes them locally.
+/// The topics as the configuration declares them, as they are made locally.
 pub fn topics(config: &Config) -> Vec<TopicSpec> {
     let (partitions, retention) = (config.event_log.partitions, config.event_log.retention_mib << 20);
     vec![
         TopicSpec::delete(hoga_engine::TRADES, partitions, retention),
         TopicSpec::delete(hoga_engine::LIFECYCLE, partitions, retention),
         TopicSpec::compact(hoga_engine::PROJECTION, partitions),
+        // Keyed by account as the orders' lifecycle is, with as many partitions: one of each has all of an account.
+        TopicSpec::delete(FIRED, partitions, retention),
+        TopicSpec::delete(NOTIFICATION, partitions, retention),
     ]
 }
 

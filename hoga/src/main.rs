@@ -2,6 +2,7 @@
 
 mod cli;
 mod config;
+mod exchange;
 mod journal;
 mod letters;
 mod logs;

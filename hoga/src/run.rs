@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::cli::{Role, Run};
 use crate::config::Config;
+use crate::exchange::ExchangePort;
 use crate::logs::{Bus, topics};
 use crate::process::{RunGuard, Signals, lock, start_logging};
 use crate::{End, coded, print, read_models, up};
@@ -73,6 +74,7 @@ impl Process {
         }
         let opened = until(signals, "the database", StoreError::is_transient, || {
             let stores = read_models::open(config, &bus)?;
+            stores.connect(Arc::new(ExchangePort::new(config)));
             stores.start_only(groups)?;
             Ok(stores)
         });

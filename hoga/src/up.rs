@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hoga_api::hub::{Hub, HubConfig, MarketHistory, MarketTrade, TRADES_KEPT};
-use hoga_api::{Pipeline, Server, ServerError, Services, SharedCatalog, latency_of_stores, observe_stores};
+use hoga_api::{
+    EnginePort, Pipeline, Server, ServerError, Services, SharedCatalog, latency_of_stores, observe_stores,
+};
 use hoga_core::ids::{Seq, Timestamp};
 use hoga_engine::{
     Clock, Engine, EngineConfig, EngineError, EngineHandle, Partitions, Subscriber, SystemClock,
@@ -178,7 +180,12 @@ impl System {
             refuse_foreign(relay)?;
         }
         let late = Arc::new(Mutex::new(None));
+        stores.connect(Arc::new(EnginePort::new(engine.handle(), &stores)));
         let declare = start_groups(config, &logs, &stores, groups, &late)?;
+        let listener = hub.clone();
+        stores
+            .listen(Box::new(move |notification| listener.notice(notification)))
+            .map_err(coded(StoreError::code))?;
         if replicated.is_none() {
             hub.prime(histories(&stores, &hub).map_err(coded(StoreError::code))?);
         }
@@ -295,6 +302,11 @@ fn start_groups(
     late: &Arc<Mutex<Option<String>>>,
 ) -> Result<Option<Declare>, End> {
     if config.event_log.backend == LogBackend::Embedded {
+        // The engine has made its own; these are there too now, or they are as they were.
+        topics(config)
+            .iter()
+            .try_for_each(|topic| logs.bus.log.create_topic(topic))
+            .map_err(coded(LogError::code))?;
         stores.start_only(groups).map_err(coded(StoreError::code))?;
         return Ok(None);
     }

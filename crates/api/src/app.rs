@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hoga_core::ids::Timestamp;
@@ -78,6 +78,8 @@ pub(crate) struct App {
     pub reading: Bound,
     lookups: Semaphore,
     lookups_queue: Bound,
+    /// Held while the operator's door looks for an order and places it: one that comes twice at once is placed once.
+    pub placing: Arc<Mutex<()>>,
     default_stp: StpMode,
 }
 
@@ -115,6 +117,7 @@ impl App {
             reading: Bound::new(READS_AT_A_TIME),
             lookups: Semaphore::new(LOOKUPS_AT_A_TIME),
             lookups_queue: Bound::new(LOOKUPS_WAITING),
+            placing: Arc::default(),
             default_stp,
             config,
             services,

@@ -106,6 +106,10 @@ routes! {
     Withdraw POST "/api/v1/withdrawals" 1 Session "Withdraw paper money; settled at once unless settle is false" ["asset! amount! reference settle"];
     Balances GET "/api/v1/balances" 5 Session "Balances" [""];
     OrderById GET "/api/v1/orders/{id}" 4 Session "One order by its number, in any market" [""];
+    Notifications GET "/api/v1/notifications" 5 Session "Fills, cancels, rejects, deposits, withdrawals and alerts of the account; latest first, or ascending behind a number" ["kind after limit"];
+    CreateAlert POST "/api/v1/alerts" 1 Session "Arm an alert on a symbol's price (condition ABOVE or BELOW), with an order to be placed when it fires if one is given" ["symbol! condition! price! clientId order"];
+    ListAlerts GET "/api/v1/alerts" 5 Session "Alerts of the account, latest first" ["status limit"];
+    CancelAlert DELETE "/api/v1/alerts/{id}" 1 Session "Take an armed alert back" [""];
     Health GET "/api/v1/health" 1 Public "Whether the process works; 503 after a fault" [""];
     Ready GET "/api/v1/ready" 1 Public "Whether requests are served; 503 otherwise" [""];
     AdminAccount POST "/api/v1/admin/accounts" 1 Admin "Make a paper account with deposits and an HMAC key" ["deposits"];
@@ -117,6 +121,7 @@ routes! {
     AdminDigest GET "/api/v1/admin/digest" 1 Admin "Digest of the engine's state" [""];
     AdminStatus GET "/api/v1/admin/status" 1 Admin "Positions of the engine and lag of the read models" [""];
     AdminLag GET "/api/v1/admin/lag" 1 Admin "Lag of all consumer groups: rates, trend, drain time, verdict; format=table for people" ["format"];
+    AdminOrder POST "/api/v1/admin/orders" 1 Admin "Place an order of an account, once per newClientOrderId however often it is asked for" ["command account symbol side type timeInForce quantity quoteOrderQty price newClientOrderId stopPrice trailingDelta icebergQty selfTradePreventionMode"];
     AdminMarketState POST "/api/v1/admin/markets/state" 1 Admin "Open, halt or restrict a market (TRADING, HALT, BREAK)" ["symbol! state!"];
     Pipeline GET "/api/v1/pipeline" 2 Public "Lag of all consumer groups with a verdict, and the relay to Kafka" [""];
     Metrics GET "/metrics" 1 Public "Metrics in Prometheus' text format" [""];

@@ -5,6 +5,7 @@
 //! runtime in this crate. Time arrives inside a [`command::Command`]. The same commands give the same
 //! [`event::Event`]s, byte for byte, and [`exchange::Exchange::digest`] proves it.
 
+pub mod alert;
 pub mod book;
 pub mod codec;
 pub mod command;

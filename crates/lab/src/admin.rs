@@ -78,12 +78,26 @@ impl Admin {
         let text = std::fs::read_to_string(data.join(RUN_FILE))
             .map_err(|e| not_running(format!("{RUN_FILE}: {e}")))?;
         let run = serde_json::from_str(&text).map_err(|e| not_running(format!("{RUN_FILE}: {e}")))?;
+        Ok(Admin::new(run, Duration::from_secs(120)))
+    }
+
+    /// A system on any machine: its address, its operator's token, and how long an answer may take.
+    pub fn at(url: &str, token: &str, timeout: Duration) -> Admin {
+        let run = RunFile {
+            url: url.trim_end_matches('/').to_owned(),
+            admin_token: token.to_owned(),
+            pid: 0, // not of this machine
+        };
+        Admin::new(run, timeout)
+    }
+
+    fn new(run: RunFile, timeout: Duration) -> Admin {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_global(Some(Duration::from_secs(120)))
+            .timeout_global(Some(timeout))
             .build()
             .new_agent();
-        Ok(Admin { agent, run })
+        Admin { agent, run }
     }
 
     /// Where it serves.

@@ -8,10 +8,14 @@ use serde_json::Value;
 use crate::admin::Admin;
 use crate::orders::BenchError;
 use crate::process::{Server, TempDir};
-use crate::services::Service;
+use crate::services::{Service, free_ports};
 
 /// The consumer groups, each of which runs in a process of its own.
-pub const GROUPS: [&str; 3] = ["account-service", "market-data-service", "order-projection"];
+pub const GROUPS: [&str; 5] =
+    ["account-service", "market-data-service", "notification-service", "order-projection", "stop-trigger"];
+
+/// The operator's token of all processes.
+const TOKEN: &str = "operator-of-the-fleet";
 
 /// How long the groups may take to become current again: many times what they need.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -44,6 +48,8 @@ pub struct Fleet {
     groups: Vec<Option<Server>>,
     folder: TempDir,
     config: String,
+    /// The exchange's: the same after a restart, since `stop-trigger` places orders there.
+    port: String,
 }
 
 impl Fleet {
@@ -52,10 +58,12 @@ impl Fleet {
         let (kafka, postgres) = (Service::kafka(shape.nodes)?, Service::postgres()?);
         let folder = TempDir::new("fleet")?;
         let path = folder.path().join("hoga.toml");
+        let port = free_ports(&[0])?;
         let insync = if shape.nodes > 1 { 2 } else { 1 };
         let text = format!(
             "[event_log]\nbackend = \"kafka\"\npartitions = {}\n[kafka]\nbootstrap = \"{}\"\nreplication = {}\nmin_insync = {insync}\n\
-             session_ms = 6000\nheartbeat_ms = 1000\n[store]\nbackend = \"postgres\"\nurl = \"{}\"\n{}\n",
+             session_ms = 6000\nheartbeat_ms = 1000\n[store]\nbackend = \"postgres\"\nurl = \"{}\"\n\
+             [api]\nadmin_token = \"{TOKEN}\"\n[exchange]\nurl = \"http://127.0.0.1:{port}\"\ntoken = \"{TOKEN}\"\n{}\n",
             shape.partitions,
             kafka.address(),
             shape.nodes,
@@ -65,7 +73,8 @@ impl Fleet {
         std::fs::write(&path, text)?;
         let config = path.to_string_lossy().into_owned();
         let groups = GROUPS.iter().map(|_| None).collect();
-        let mut fleet = Fleet { kafka, postgres, exchange: None, groups, folder, config };
+        let mut fleet =
+            Fleet { kafka, postgres, exchange: None, groups, folder, config, port: port.to_string() };
         fleet.start_exchange()?;
         for group in GROUPS {
             fleet.start_group(group)?;
@@ -90,7 +99,7 @@ impl Fleet {
 
     /// Starts the exchange.
     pub fn start_exchange(&mut self) -> Result<(), BenchError> {
-        let arguments = ["--no-market", "--config", &self.config];
+        let arguments = ["--no-market", "--config", &self.config, "--port", &self.port];
         self.exchange = Some(Server::start_roles(&["exchange"], &self.data(), &arguments)?);
         Ok(())
     }

@@ -137,7 +137,10 @@ impl Server {
         let start_error = |source| ProcessError::Start { program: program.to_owned(), source };
         let begun = Instant::now();
         let mut process = Command::new(program);
-        process.args(command).args(["--port", "0", "--data"]).arg(data).args(arguments);
+        process.args(command).arg("--data").arg(data).args(arguments);
+        if !arguments.contains(&"--port") {
+            process.args(["--port", "0"]);
+        }
         process.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = {
             // Held over the start, so that an interruption meets the child or comes before it.

@@ -158,7 +158,7 @@ fn scripts() -> Result<PathBuf, BenchError> {
 }
 
 /// A port from which on the ones at these distances are free now.
-fn free_ports(distances: &[u16]) -> Result<u16, BenchError> {
+pub(crate) fn free_ports(distances: &[u16]) -> Result<u16, BenchError> {
     for _ in 0..100 {
         let first = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let free = |n: &u16| {

@@ -155,6 +155,15 @@ pub enum StoreError {
         /// The first offset that the log has.
         first: u64,
     },
+    /// The tables have what is nowhere else.
+    #[error(
+        "group {}: its tables have users' alerts, which are nowhere else and do not come from the event log: nothing was changed. Restore a backup of them",
+        group.as_str()
+    )]
+    NotRebuildable {
+        /// Whose.
+        group: Group,
+    },
     /// A message with the right number, or a repeated one, tells of another place in the journal than it can.
     #[error(
         "group {}: {topic}/{partition} offset {offset}: message number {number} is of command {got}, which does not fit command {last} seen before; this is another log than the database was made from, or it mixes two: put the right log back, or move the database away to rebuild it",
@@ -226,6 +235,7 @@ impl StoreError {
         "store-moved",
         "store-claimed",
         "store-rebuild-trimmed",
+        "store-not-rebuildable",
         "store-step-back",
         "store-unknown-market",
         "store-overflow",
@@ -257,6 +267,7 @@ impl StoreError {
             StoreError::Moved { .. } => "store-moved",
             StoreError::Claimed { .. } => "store-claimed",
             StoreError::RebuildTrimmed { .. } => "store-rebuild-trimmed",
+            StoreError::NotRebuildable { .. } => "store-not-rebuildable",
             StoreError::StepBack { .. } => "store-step-back",
             StoreError::UnknownMarket { .. } => "store-unknown-market",
             StoreError::Overflow { .. } => "store-overflow",

@@ -2,6 +2,7 @@
 //! about, and commits that together with the offsets in one transaction.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hoga_core::codec::decode_event;
 use hoga_core::ids::{MarketId, Seq};
@@ -13,7 +14,8 @@ use hoga_log::lag::Delays;
 use crate::TRADES;
 use crate::dead_letters::{self, DeadLetter};
 use crate::error::StoreError;
-use crate::model::{Applied, Delivery, Model, Owned};
+use crate::model::{Applied, Delivery, Model, Outside, Owned};
+use crate::notifications::{FIRED, decode_fired};
 use crate::place::{self, Due, Place};
 use crate::progress::{Progress, Report, now};
 use crate::sql::{self, Safety, Writer};
@@ -55,7 +57,14 @@ pub(crate) struct Handler<M: Model> {
     broken: bool,
     /// Partitions of the group's topics in all.
     partitions: usize,
+    /// Where the model's follow-ups go; none while tables are built anew.
+    outside: Option<Outside>,
+    /// When the places were last written.
+    written: Instant,
 }
+
+/// How long the places may wait when a model has nothing to write.
+const QUIET: Duration = Duration::from_secs(1);
 
 impl<M: Model> Handler<M> {
     /// A member with no partitions yet.
@@ -63,12 +72,16 @@ impl<M: Model> Handler<M> {
         tables: &sql::Place,
         log: Arc<dyn EventLog>,
         progress: Arc<Progress>,
+        outside: Option<Outside>,
     ) -> Result<Handler<M>, StoreError> {
         let writer = Writer::open(tables, M::GROUP.model())?;
+        if M::DURABLE {
+            writer.set_safety(Safety::Durable)?;
+        }
         Ok(Handler {
             writer,
             log,
-            model: M::default(),
+            model: new_model(outside.as_ref()),
             lanes: Vec::new(),
             progress,
             letters: Vec::new(),
@@ -77,6 +90,8 @@ impl<M: Model> Handler<M> {
             unsafe_commits: false,
             broken: false,
             partitions: 0,
+            outside,
+            written: Instant::now(),
         })
     }
 
@@ -167,7 +182,7 @@ impl<M: Model> Handler<M> {
             return Ok(());
         }
         let stored = place::load(&self.writer.reader(), M::GROUP)?;
-        let mut model = M::default();
+        let mut model: M = new_model(self.outside.as_ref());
         let owned: Vec<Owned> = self.lanes.iter().map(Lane::owned).collect();
         if !owned.is_empty() {
             model.load(&self.writer.reader(), &owned)?;
@@ -190,6 +205,10 @@ impl<M: Model> Handler<M> {
     /// Takes what can be taken of the offers, and commits it.
     fn take_all(&mut self, offers: &mut [Offer]) -> Result<(), StoreError> {
         self.recover()?;
+        if !self.lanes.is_empty() {
+            self.model.prepare(&self.writer.reader())?;
+            self.model.follow_up(&mut self.writer)?;
+        }
         let mut passed = 0;
         // A message may wait for the definition of a market that another partition has: then once more after all others.
         let stuck = loop {
@@ -252,7 +271,8 @@ impl<M: Model> Handler<M> {
     /// not go on in it.
     fn check_history(&mut self, at: usize) -> Result<(), StoreError> {
         let place = self.lanes[at].place;
-        if self.lanes[at].same_history || place.next_offset == 0 {
+        // The numbers of fired alerts are the alerts' own and say nothing of the place.
+        if self.lanes[at].same_history || place.next_offset == 0 || place.topic == FIRED {
             return Ok(());
         }
         let mut messages = Vec::new();
@@ -281,12 +301,23 @@ impl<M: Model> Handler<M> {
         let lane = &self.lanes[at];
         let (of, mut place) = (lane.owned(), lane.place);
         place.reach(M::GROUP, lane.compact, message.offset)?;
+        let from = |number| Delivery { of, number, offset: message.offset };
         let reason = match message.value.as_deref().map(decode_event) {
             None => Some("a message without a value".to_owned()),
+            Some(_) if of.topic == FIRED => match message.value.as_deref().and_then(decode_fired) {
+                None => Some("not a fired alert of this version".to_owned()),
+                Some(fired) => {
+                    (place.number, place.time) = (place.number + 1, fired.time);
+                    match self.model.alert(from(place.number), &fired)? {
+                        Applied::Unusable(reason) => Some(reason.to_owned()),
+                        Applied::Done | Applied::NeedsMarket(_) => None,
+                    }
+                }
+            },
             Some(Err(error)) => Some(error.to_string()),
             Some(Ok((number, record))) => match place.take(M::GROUP, message.offset, number, &record)? {
                 Due::Repeated => None,
-                Due::Next => match self.model.apply(Delivery { of, number }, &record)? {
+                Due::Next => match self.model.apply(from(number), &record)? {
                     Applied::Done => None,
                     Applied::Unusable(reason) => Some(reason.to_owned()),
                     Applied::NeedsMarket(market) => {
@@ -322,13 +353,12 @@ impl<M: Model> Handler<M> {
         self.complete();
         self.file_letters()?;
         let before = self.writer.rows();
-        self.write()?.commit()?;
+        let waits = self.model.is_quiet() && self.letters.is_empty() && self.written.elapsed() < QUIET;
+        if !waits {
+            self.commit()?;
+        }
         let rows = self.writer.rows() - before;
         self.delays.committed(self.progress.latency());
-        self.unsafe_commits = true;
-        for lane in &mut self.lanes {
-            lane.stored = lane.place.next_offset;
-        }
         let letters = self.letters.len() as u64;
         for letter in self.letters.drain(..) {
             tracing::warn!(
@@ -348,6 +378,27 @@ impl<M: Model> Handler<M> {
             dead_letters: letters,
             produced: self.produced(),
         });
+        if waits {
+            return Ok(());
+        }
+        match self.model.follow_up(&mut self.writer) {
+            // What is stored is stored: only what follows waits, and is tried again with the next call.
+            Err(error) if error.is_transient() => {
+                tracing::warn!(group = M::GROUP.as_str(), %error, "stored; what follows from it waits");
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Commits what is gathered and the places.
+    fn commit(&mut self) -> Result<(), StoreError> {
+        self.write()?.commit()?;
+        self.unsafe_commits = true;
+        self.written = Instant::now();
+        for lane in &mut self.lanes {
+            lane.stored = lane.place.next_offset;
+        }
         Ok(())
     }
 
@@ -416,7 +467,8 @@ impl<M: Model> Handler<M> {
     /// says.
     fn applied(&self) -> Result<Seq, StoreError> {
         if self.lanes.len() == self.partitions {
-            return Ok(self.lanes.iter().map(|lane| lane.place.complete).min().unwrap_or_default());
+            let places = self.lanes.iter().map(|lane| lane.place).filter(|place| place.topic != FIRED);
+            return Ok(places.map(|place| place.complete).min().unwrap_or_default());
         }
         place::applied(&self.writer.reader())
     }
@@ -441,7 +493,11 @@ impl<M: Model> Handler<M> {
 
     /// Brings what was committed to disk.
     fn make_safe(&mut self) -> Result<(), StoreError> {
-        if self.unsafe_commits && !self.writer.is_always_durable() {
+        // Places that waited. After a failed batch they stand for what is lost again.
+        if !self.broken && self.lanes.iter().any(|lane| lane.stored != lane.place.next_offset) {
+            self.commit()?;
+        }
+        if self.unsafe_commits && !M::DURABLE && !self.writer.is_always_durable() {
             self.writer.set_safety(Safety::Durable)?;
             let synced = self.sync();
             self.writer.set_safety(Safety::Rebuildable)?;
@@ -500,6 +556,14 @@ impl<M: Model> BatchHandler for Handler<M> {
         }
         Ok(self.safe.clone())
     }
+}
+
+fn new_model<M: Model>(outside: Option<&Outside>) -> M {
+    let mut model = M::default();
+    if let Some(outside) = outside {
+        model.connect(outside);
+    }
+    model
 }
 
 /// Ends that a real process comes to by itself.

@@ -11,6 +11,12 @@
 //! | `account-service` | `accounts.db` | `order.lifecycle` | balances, double-entry ledger: [`Accounts`] |
 //! | `order-projection` | `orders.db` | `order.projection`, `trade.completed` | orders, fills per account: [`Orders`] |
 //! | `market-data-service` | `market.db` | `trade.completed` | trades, candles, seconds for tickers: [`MarketData`] |
+//! | `notification-service` | `notifications.db` | `order.lifecycle`, `alert.fired` | what users are told: [`Notifications`] |
+//! | `stop-trigger` | `triggers.db` | `trade.completed` | alerts, which of them have fired, the orders of those: [`Alerts`] |
+//!
+//! The last two also **write**: `notification-service` to `user.notification`, `stop-trigger` to `alert.fired` and orders to the engine.
+//! What follows from a commit in this way is an outbox: it is done after the commit, and found in the tables again after a crash. Alerts
+//! are **source data**: users make them in `stop-trigger`'s tables and they are nowhere else; these tables cannot be rebuilt.
 //!
 //! [`Identity`] (the file `identity.db` or the schema `identity`) is no read model: users, API keys and secrets are only there, and each
 //! change is durable when the call returns.
@@ -34,6 +40,7 @@ mod handler;
 mod identity;
 mod market;
 mod model;
+mod notifications;
 mod orders;
 mod place;
 mod progress;
@@ -42,6 +49,7 @@ mod sql;
 mod stores;
 #[cfg(test)]
 mod tests;
+mod triggers;
 mod verify;
 
 pub use accounts::{Accounts, EntryKind, LedgerEntry, Legs};
@@ -52,12 +60,19 @@ pub use identity::{ApiKey, Identity, IdentityOptions, KeyKind, User};
 pub use market::{
     AggregateTrade, Aggregator, CandleQuery, MarketData, MarketResume, MarketTrade, TradeQuery,
 };
+pub use notifications::{
+    Cause, FIRED, Fired, Kind, Listener, NOTIFICATION, NOTIFICATIONS_KEPT, Notification, NotificationQuery,
+    Notifications, decode_notification,
+};
 pub use orders::{AccountFill, FillQuery, OrderQuery, Orders};
 pub use place::Place;
 pub use progress::GroupPosition;
 pub use rebuild::Rebuilt;
 pub use sql::{Database, PostgresConfig};
 pub use stores::{SourceFactory, Stores, StoresConfig};
+pub use triggers::{
+    Alert, AlertState, Alerts, Answer, CommandPort, Created, MAX_ARMED, NewAlert, Unanswered, order_client_id,
+};
 pub use verify::TablesReport;
 
 /// The most rows that one read returns, whatever it is asked for: Binance's largest `limit`.
@@ -77,11 +92,16 @@ pub enum Group {
     Orders,
     /// `market-data-service`: trades and candles.
     Market,
+    /// `notification-service`: what users are told.
+    Notifications,
+    /// `stop-trigger`: alerts, and the orders that follow when they fire.
+    Triggers,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Group; 3] = [Group::Accounts, Group::Orders, Group::Market];
+    pub const ALL: [Group; 5] =
+        [Group::Accounts, Group::Orders, Group::Market, Group::Notifications, Group::Triggers];
 
     /// The name under which the group commits offsets to the event log.
     pub fn as_str(self) -> &'static str {
@@ -89,6 +109,8 @@ impl Group {
             Group::Accounts => "account-service",
             Group::Orders => "order-projection",
             Group::Market => "market-data-service",
+            Group::Notifications => "notification-service",
+            Group::Triggers => "stop-trigger",
         }
     }
 
@@ -102,7 +124,8 @@ impl Group {
         match self {
             Group::Accounts => &[LIFECYCLE],
             Group::Orders => &[PROJECTION, TRADES],
-            Group::Market => &[TRADES],
+            Group::Market | Group::Triggers => &[TRADES],
+            Group::Notifications => &[LIFECYCLE, FIRED],
         }
     }
 
@@ -117,6 +140,8 @@ impl Group {
             Group::Accounts => "accounts",
             Group::Orders => "orders",
             Group::Market => "market",
+            Group::Notifications => "notifications",
+            Group::Triggers => "triggers",
         }
     }
 

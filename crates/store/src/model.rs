@@ -1,11 +1,16 @@
 //! What a read model is: the fold of a group's messages into rows.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use hoga_core::event::EventRecord;
 use hoga_core::ids::MarketId;
+use hoga_log::event_log::EventLog;
 
-use crate::Group;
 use crate::error::StoreError;
-use crate::sql::{Reader, Tx};
+use crate::sql::{Reader, Tx, Writer};
+use crate::triggers::Sending;
+use crate::{Fired, Group};
 
 /// What became of a message that a model was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,17 @@ pub(crate) struct Delivery {
     pub(crate) of: Owned,
     /// The message's number in it.
     pub(crate) number: u64,
+    /// Its offset.
+    pub(crate) offset: u64,
+}
+
+/// Where what follows from a commit goes.
+#[derive(Clone)]
+pub(crate) struct Outside {
+    /// The event log that consumers read.
+    pub(crate) log: Arc<dyn EventLog>,
+    /// The orders of alerts.
+    pub(crate) sending: Arc<Sending>,
 }
 
 /// A read model: gathers in memory what a batch of messages brings about, then writes it at once.
@@ -45,6 +61,42 @@ pub(crate) struct Delivery {
 pub(crate) trait Model: Default + Send + 'static {
     /// The group.
     const GROUP: Group;
+
+    /// Whether a commit has to be on disk when it returns, since what follows from it cannot be taken back.
+    const DURABLE: bool = false;
+
+    /// The longest that messages may gather, where that is less than the configuration says.
+    const LINGER: Option<Duration> = None;
+
+    /// Gives the way for what follows from a commit. A model that builds new tables has none: all that was done already.
+    fn connect(&mut self, outside: &Outside) {
+        let _ = outside;
+    }
+
+    /// Called before the messages of a batch, when they have been read already and nothing is gathered: learns what others have
+    /// written that the messages may meet.
+    fn prepare(&mut self, reader: &Reader<'_>) -> Result<(), StoreError> {
+        let _ = reader;
+        Ok(())
+    }
+
+    /// Does what follows from what is committed and was not done yet. Called before a batch and after its commit; what fails is done
+    /// with a later call, also by another member.
+    fn follow_up(&mut self, writer: &mut Writer) -> Result<(), StoreError> {
+        let _ = writer;
+        Ok(())
+    }
+
+    /// Whether nothing is gathered that has to be written soon: then the places may wait too, and be read again after a crash.
+    fn is_quiet(&self) -> bool {
+        false
+    }
+
+    /// Takes the next message of `alert.fired`.
+    fn alert(&mut self, from: Delivery, fired: &Fired) -> Result<Applied, StoreError> {
+        let _ = (from, fired);
+        Ok(Applied::Unusable("nobody here reads fired alerts"))
+    }
 
     /// Adds the state of these partitions after the last committed batch.
     fn load(&mut self, reader: &Reader<'_>, owned: &[Owned]) -> Result<(), StoreError>;

@@ -178,9 +178,13 @@ pub(crate) fn store(tx: &mut Tx<'_>, group: Group, place: &Place, before: u64) -
     Err(StoreError::Moved { group, topic: place.topic.to_owned(), partition: place.partition })
 }
 
-/// The last command of which everything in the group's topics is in the database.
+/// The last command of which everything in the group's topics is in the database. What is no direct work of the engine counts for
+/// nothing here.
 pub(crate) fn applied(reader: &Reader<'_>) -> Result<Seq, StoreError> {
-    let applied =
-        reader.first("SELECT coalesce(min(complete), 0) FROM places", &[], |cells| cells.unsigned())?;
+    let applied = reader.first(
+        "SELECT coalesce(min(complete), 0) FROM places WHERE topic <> ?1",
+        values![crate::FIRED],
+        |cells| cells.unsigned(),
+    )?;
     Ok(Seq(applied.unwrap_or(0)))
 }

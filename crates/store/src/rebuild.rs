@@ -16,6 +16,7 @@ use crate::error::StoreError;
 use crate::handler::Handler;
 use crate::market::MarketModel;
 use crate::model::Model;
+use crate::notifications::NotificationModel;
 use crate::orders::OrderModel;
 use crate::place::Place;
 use crate::progress::Progress;
@@ -46,12 +47,15 @@ impl Stores {
     ///
     /// # Errors
     /// [`StoreError::RebuildTrimmed`] when the log has lost the beginning of a topic that is not compacted: nothing is changed then. What
-    /// reading and writing can meet: the tables in use stay.
+    /// reading and writing can meet: the tables in use stay. [`StoreError::NotRebuildable`] for `stop-trigger`.
     pub fn rebuild(&self, group: Group) -> Result<Rebuilt, StoreError> {
         match group {
             Group::Accounts => self.rebuild_model::<AccountModel>(),
             Group::Orders => self.rebuild_model::<OrderModel>(),
             Group::Market => self.rebuild_model::<MarketModel>(),
+            Group::Notifications => self.rebuild_model::<NotificationModel>(),
+            // Users' alerts are in these tables and nowhere else.
+            Group::Triggers => Err(StoreError::NotRebuildable { group }),
         }
     }
 
@@ -109,7 +113,7 @@ impl Stores {
         // Only one rebuild at a time writes these.
         let claim = crate::stores::claim::<M>(&next)?;
         let mut builder = Builder::<M> {
-            handler: Handler::new(&next, self.log.clone(), Arc::new(Progress::default()))?,
+            handler: Handler::new(&next, self.log.clone(), Arc::new(Progress::default()), None)?,
             stores: self,
             messages: 0,
         };

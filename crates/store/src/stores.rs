@@ -1,6 +1,8 @@
 //! All read models of one database.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -18,10 +20,12 @@ use crate::database::lock;
 use crate::error::StoreError;
 use crate::handler::Handler;
 use crate::market::{MarketData, MarketModel};
-use crate::model::Model;
+use crate::model::{Model, Outside};
+use crate::notifications::{Listener, NotificationModel, Notifications, tail};
 use crate::orders::{OrderModel, Orders};
 use crate::progress::{End, GroupPosition, Progress};
-use crate::sql::{self, Database, ReadPool, Writer, make_dir, set_old_layout_aside};
+use crate::sql::{self, Database, ReadPool, WritePool, Writer, make_dir, set_old_layout_aside};
+use crate::triggers::{Alerts, CommandPort, Sender, Sending, TriggerModel};
 use crate::{Group, place};
 
 /// Gives a member of a group its messages: the group, and its topics.
@@ -87,6 +91,13 @@ pub struct Stores {
     accounts: Accounts,
     orders: Orders,
     market: MarketData,
+    notifications: Notifications,
+    alerts: Alerts,
+    port: Mutex<Option<Arc<dyn CommandPort>>>,
+    sending: Arc<Sending>,
+    sender: Mutex<Option<JoinHandle<()>>>,
+    listeners: Mutex<Vec<JoinHandle<()>>>,
+    unheard: Arc<AtomicBool>,
     threads: Mutex<Vec<(Group, JoinHandle<()>)>>,
 }
 
@@ -104,9 +115,22 @@ impl Stores {
         let accounts = Accounts { pool: open_model::<AccountModel>(&config)? };
         let orders = Orders { pool: open_model::<OrderModel>(&config)? };
         let market = MarketData { pool: open_model::<MarketModel>(&config)? };
+        let notifications = Notifications { pool: open_model::<NotificationModel>(&config)? };
+        let alerts = Alerts {
+            pool: open_model::<TriggerModel>(&config)?,
+            writes: WritePool::new(config.tables(Group::Triggers), config.readers, config.reader_wait),
+            log: Arc::clone(&log),
+        };
         let stores = Stores {
             config,
             log,
+            notifications,
+            alerts,
+            port: Mutex::default(),
+            sending: Arc::default(),
+            sender: Mutex::default(),
+            listeners: Mutex::default(),
+            unheard: Arc::default(),
             progress: Default::default(),
             accounts,
             orders,
@@ -131,7 +155,41 @@ impl Stores {
             Group::Accounts => self.start_group::<AccountModel>(),
             Group::Orders => self.start_group::<OrderModel>(),
             Group::Market => self.start_group::<MarketModel>(),
+            Group::Notifications => self.start_group::<NotificationModel>(),
+            Group::Triggers => {
+                self.start_sender()?;
+                self.start_group::<TriggerModel>()
+            }
         })
+    }
+
+    /// How orders of alerts get to the engine. Without it they wait in the tables. Takes effect when `stop-trigger` is started next.
+    pub fn connect(&self, port: Arc<dyn CommandPort>) {
+        *lock(&self.port) = Some(port);
+    }
+
+    /// Hands every notification that comes from now on, from whatever process, to a listener, on a thread of its own that ends with
+    /// [`Stores::shutdown`].
+    ///
+    /// # Errors
+    /// [`StoreError::File`] when the thread cannot be started.
+    pub fn listen(&self, listener: Listener) -> Result<(), StoreError> {
+        let (log, stop) = (Arc::clone(&self.log), Arc::clone(&self.unheard));
+        let thread =
+            Builder::new().name("notify-tail".into()).spawn(move || tail::run(&log, &listener, &stop));
+        lock(&self.listeners).push(thread.map_err(no_thread)?);
+        Ok(())
+    }
+
+    /// Starts the thread that sends the orders of alerts, when it does not run and there is a way for them.
+    fn start_sender(&self) -> Result<(), StoreError> {
+        let mut sender = lock(&self.sender);
+        let Some(port) = lock(&self.port).clone().filter(|_| sender.is_none()) else { return Ok(()) };
+        self.sending.begin();
+        let work = Sender { alerts: self.alerts.clone(), port, sending: Arc::clone(&self.sending) };
+        let thread = Builder::new().name("alert-orders".into()).spawn(move || work.run());
+        *sender = Some(thread.map_err(no_thread)?);
+        Ok(())
     }
 
     /// Balances and ledger.
@@ -147,6 +205,16 @@ impl Stores {
     /// Trades and candles.
     pub fn market(&self) -> &MarketData {
         &self.market
+    }
+
+    /// What users were told.
+    pub fn notifications(&self) -> &Notifications {
+        &self.notifications
+    }
+
+    /// Alerts: to make, to take back, to read.
+    pub fn alerts(&self) -> &Alerts {
+        &self.alerts
     }
 
     /// How far each group has come.
@@ -242,7 +310,12 @@ impl Stores {
     /// Stops all groups: each finishes its batch, syncs its database and tells the log. Returns when they have ended. Reads still work.
     pub fn shutdown(&self) {
         let since = Instant::now();
+        self.unheard.store(true, Ordering::Relaxed);
         self.stop_only(&Group::ALL);
+        for thread in std::mem::take(&mut *lock(&self.listeners)) {
+            // One that panicked has said so itself.
+            let _ = thread.join();
+        }
         tracing::info!(milliseconds = since.elapsed().as_millis() as u64, "read models stopped");
     }
 
@@ -250,6 +323,13 @@ impl Stores {
     pub fn stop_only(&self, groups: &[Group]) {
         for group in groups {
             self.progress_of(*group).stop();
+        }
+        if groups.contains(&Group::Triggers) {
+            self.sending.stop();
+            if let Some(sender) = lock(&self.sender).take() {
+                // An order on its way is waited for: the engine answers it or has stopped.
+                let _ = sender.join();
+            }
         }
         let mut threads = lock(&self.threads);
         let (ending, others) =
@@ -290,6 +370,8 @@ impl Stores {
             Group::Accounts => &self.accounts.pool,
             Group::Orders => &self.orders.pool,
             Group::Market => &self.market.pool,
+            Group::Notifications => &self.notifications.pool,
+            Group::Triggers => &self.alerts.pool,
         }
     }
 
@@ -325,7 +407,9 @@ impl Stores {
         let tables = self.config.tables(M::GROUP);
         let claim = claim::<M>(&tables)?;
         self.check_start::<M>()?;
-        let mut handler = Handler::<M>::new(&tables, self.log.clone(), progress.clone())?;
+        let sending = Arc::clone(&self.sending);
+        let outside = Outside { log: Arc::clone(&self.log), sending: Arc::clone(&self.sending) };
+        let mut handler = Handler::<M>::new(&tables, self.log.clone(), progress.clone(), Some(outside))?;
         let source = match &self.config.source {
             Some(factory) => factory(M::GROUP, M::GROUP.topics()),
             None => LogSource::new(self.log.clone(), M::GROUP.as_str(), M::GROUP.topics())
@@ -334,7 +418,7 @@ impl Stores {
         let source = source.map_err(|source| StoreError::Log { group: M::GROUP, source })?;
         let options = BatchOptions {
             max_messages: self.config.batch.max(1),
-            linger: self.config.linger,
+            linger: M::LINGER.map_or(self.config.linger, |most| most.min(self.config.linger)),
             commit_every: self.config.sync_every,
             ..BatchOptions::default()
         };
@@ -351,6 +435,10 @@ impl Stores {
             // The writer's connection is closed and the file free before anybody can start the group again.
             drop(handler);
             drop(claim);
+            if M::GROUP == Group::Triggers {
+                // Whoever gets the partitions next sends their orders.
+                sending.own(&BTreeSet::new());
+            }
             let fault = ended.err().map(|fault| Arc::new(store_error(M::GROUP, fault)));
             if let Some(fault) = &fault {
                 tracing::error!(group = M::GROUP.as_str(), %fault, "consumer group stopped");
@@ -400,6 +488,10 @@ impl Drop for Stores {
     fn drop(&mut self) {
         self.shutdown();
     }
+}
+
+fn no_thread(source: std::io::Error) -> StoreError {
+    StoreError::File { path: PathBuf::new(), doing: "starting a thread", source }
 }
 
 /// While nobody is told by a group of this process, the database is asked at most so often.

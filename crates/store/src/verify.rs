@@ -52,6 +52,7 @@ impl Stores {
     /// - The candles of each width count as many trades as there are.
     /// - Each trade is a fill of two orders, and an order's filled quantity is the sum of its fills.
     /// - The ledger has an entry for each fill.
+    /// - Of each fill of a user a notification was stored; old ones go, so this is a count that is kept beside them.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -75,7 +76,7 @@ impl Stores {
             }
             Ok(())
         })?;
-        let fills = self.pool(Group::Orders).read("counting fills", |reader| {
+        let (fills, users) = self.pool(Group::Orders).read("counting fills", |reader| {
             let sql = "SELECT market, count(*) FROM fills GROUP BY market";
             for (market, fills) in
                 reader.all(sql, &[], |cells| Ok((MarketId(cells.small("market")?), cells.unsigned()?)))?
@@ -95,11 +96,22 @@ impl Stores {
             for order in reader.all(sql, values![TOLD], |cells| cells.unsigned())? {
                 report.differences.push(format!("order {order} has fills and is not there"));
             }
-            reader.first("SELECT count(*) FROM fills", &[], |cells| cells.unsigned())
+            let fills = reader.first("SELECT count(*) FROM fills", &[], |cells| cells.unsigned())?;
+            let sql = "SELECT count(*) FROM fills WHERE account <> 0";
+            Ok((fills, reader.first(sql, &[], |cells| cells.unsigned())?))
         })?;
         let entries = self.pool(Group::Accounts).read("counting ledger entries", |reader| {
             reader.first("SELECT count(*) FROM ledger WHERE kind >= 2", &[], |cells| cells.unsigned())
         })?;
+        let told = self.pool(Group::Notifications).read("counting notifications", |reader| {
+            let sql = "SELECT CAST(coalesce(sum(fills), 0) AS BIGINT) FROM heads";
+            reader.first(sql, &[], |cells| cells.unsigned())
+        })?;
+        report.equal(
+            format_args!("fills, and notifications of fills"),
+            users.unwrap_or(0),
+            told.unwrap_or(0),
+        );
         let (fills, entries) = (fills.unwrap_or(0), entries.unwrap_or(0));
         report.equal(format_args!("fills, and ledger entries of fills"), fills, entries);
         for (market, counted) in &markets {

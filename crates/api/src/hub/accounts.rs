@@ -5,12 +5,16 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use hoga_core::event::EventRecord;
 use hoga_core::ids::AccountId;
+use hoga_store::Notification;
 use rustc_hash::FxHashMap;
 
 /// Takes the events of one account. Called on the hub's thread: must not block; push into an [`crate::ws::Outbound`].
 pub trait AccountSink: Send + Sync {
     /// The account's next event: an order, a transfer, its creation, or a rejection.
     fn event(&self, record: &EventRecord);
+
+    /// The account's next notification. Called on another thread than the hub's; must not block either.
+    fn notice(&self, _notification: &Notification) {}
 }
 
 type Watchers = FxHashMap<AccountId, Vec<(u64, Arc<dyn AccountSink>)>>;
@@ -36,13 +40,22 @@ impl Accounts {
     }
 
     pub(super) fn deliver(&self, account: AccountId, record: &EventRecord) {
-        // The sinks are called without the lock: one of them may end its own subscription.
-        let sinks: Vec<Arc<dyn AccountSink>> = match self.watched().0.1.get(&account) {
-            Some(watchers) => watchers.iter().map(|(_, sink)| Arc::clone(sink)).collect(),
-            None => return,
-        };
-        for sink in sinks {
+        for sink in self.sinks(account) {
             sink.event(record);
+        }
+    }
+
+    pub(super) fn notice(&self, notification: &Notification) {
+        for sink in self.sinks(notification.account) {
+            sink.notice(notification);
+        }
+    }
+
+    /// The sinks are called without the lock: one of them may end its own subscription.
+    fn sinks(&self, account: AccountId) -> Vec<Arc<dyn AccountSink>> {
+        match self.watched().0.1.get(&account) {
+            Some(watchers) => watchers.iter().map(|(_, sink)| Arc::clone(sink)).collect(),
+            None => Vec::new(),
         }
     }
 

@@ -225,6 +225,11 @@ impl Hub {
         Accounts::watch(&self.0.accounts, account, sink)
     }
 
+    /// Hands a notification to the subscriptions of its account. Does not block.
+    pub fn notice(&self, notification: &hoga_store::Notification) {
+        self.0.accounts.notice(notification);
+    }
+
     /// Account subscriptions at present.
     pub fn account_subscriptions(&self) -> usize {
         self.0.accounts.count()

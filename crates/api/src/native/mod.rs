@@ -3,8 +3,10 @@
 //! Bodies are JSON objects or forms; answers are JSON; refusals have the same form as under `/api/v3`.
 
 mod admin;
+pub(crate) mod alerts;
 mod funds;
 mod keys;
+mod placing;
 mod status;
 mod users;
 
@@ -29,6 +31,10 @@ pub(crate) async fn run(call: &Call<'_>) -> Result<Reply, ApiError> {
         Route::Deposit => funds::deposit(call).await,
         Route::Withdraw => funds::withdraw(call).await,
         Route::Balances => funds::balances(call).await,
+        Route::Notifications => alerts::notifications(call).await,
+        Route::CreateAlert => alerts::create(call).await,
+        Route::ListAlerts => alerts::list(call).await,
+        Route::CancelAlert => alerts::cancel(call).await,
         Route::OrderById => funds::order_by_id(call).await,
         Route::Health => Ok(status::health(call)),
         Route::Ready => status::ready(call).await,
@@ -43,6 +49,7 @@ pub(crate) async fn run(call: &Call<'_>) -> Result<Reply, ApiError> {
         Route::AdminStatus => status::status(call).await,
         Route::AdminLag => status::lag(call),
         Route::Pipeline => Ok(status::pipeline(call)),
+        Route::AdminOrder => placing::order(call).await,
         Route::AdminMarketState => admin::market_state(call).await,
         _ => Err(ApiError::new(-1020, "This operation is not supported.")),
     }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use hoga_core::event::{Event, EventRecord};
 use hoga_core::ids::{AccountId, Timestamp};
+use hoga_store::Notification;
 
 use super::pending::Shared;
 use crate::error::ApiError;
 use crate::hub::{AccountSink, AccountSubscription};
+use crate::native::alerts;
 use crate::render::{self, int, put};
 use crate::ws::{CloseCode, Frame, Outbound};
 
@@ -162,5 +164,21 @@ impl AccountSink for UserSink {
             }
             _ => {}
         }
+    }
+
+    fn notice(&self, notification: &Notification) {
+        let app = &self.shared.peer.app;
+        let now = app.now();
+        if !self.good(now) {
+            self.shared.out.close(CloseCode::POLICY, "the key or login of a subscription is no longer good");
+            return;
+        }
+        let mut value = alerts::notification(&app.catalog(), notification);
+        value["e"] = "notification".into();
+        value["E"] = now.millis().into();
+        self.send(|out| {
+            put(out, &value.to_string());
+            true
+        });
     }
 }

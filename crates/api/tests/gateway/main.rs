@@ -1,5 +1,6 @@
 //! The gateway over real sockets, with a real engine and real read models.
 
+mod alerts;
 mod hostile;
 mod native;
 mod outage;

@@ -183,8 +183,8 @@ fn the_operator_alone_sees_the_inside() {
     }
     let lag = world.get("/api/v1/pipeline").json();
     let groups = lag["groups"].as_array().unwrap();
-    // order-projection reads two topics.
-    assert_eq!(groups.len(), 4, "{lag}");
+    // Five groups, two of which read two topics.
+    assert_eq!(groups.len(), 7, "{lag}");
     assert!(groups.iter().all(|group| group["verdict_text"] == "keeping up"), "{lag}");
     let table = world.operator("GET", "/api/v1/admin/lag?format=table", "");
     assert!(table.text.starts_with("GROUP") && table.text.contains("account-service"), "{}", table.text);

@@ -9,16 +9,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
 use hoga_api::hub::{Hub, HubConfig};
-use hoga_api::{ApiConfig, Pipeline, Server, Services, SharedCatalog, latency_of_stores, observe_stores};
+use hoga_api::{
+    ApiConfig, EnginePort, Pipeline, Server, Services, SharedCatalog, latency_of_stores, observe_stores,
+};
 use hoga_core::command::Body;
 use hoga_core::ids::{AssetId, MarketId, Timestamp};
 use hoga_core::instrument::{Instrument, Name, TradingState};
 use hoga_core::money::{Amount, Price, Qty};
 use hoga_engine::{Engine, EngineConfig, ReplyTo};
-use hoga_log::event_log::{EventLog, MemoryLog};
+use hoga_log::event_log::{EventLog, MemoryLog, TopicSpec};
 use hoga_log::journal::Durability;
 use hoga_log::lag::{LagMonitor, LagOptions};
-use hoga_store::{Database, Identity, IdentityOptions, Stores, StoresConfig};
+use hoga_store::{Database, FIRED, Identity, IdentityOptions, NOTIFICATION, Stores, StoresConfig};
 use serde_json::Value;
 use sha2::Sha256;
 
@@ -145,7 +147,15 @@ impl World {
         config.final_snapshot = false;
         let engine = Engine::start(config, log.clone(), vec![catalog.subscriber(), Box::new(feed)]).unwrap();
         let stores = Arc::new(Stores::open_with(StoresConfig::on(database.clone()), log.clone()).unwrap());
+        for topic in [FIRED, NOTIFICATION] {
+            let partitions =
+                log.topics().iter().find(|spec| spec.name == "order.lifecycle").unwrap().partitions;
+            log.create_topic(&TopicSpec::delete(topic, partitions, 64 << 20)).unwrap();
+        }
+        stores.connect(Arc::new(EnginePort::new(engine.handle(), &stores)));
         stores.start().unwrap();
+        let listener = hub.clone();
+        stores.listen(Box::new(move |notification| listener.notice(notification))).unwrap();
         let observe = observe_stores(&stores);
         let lag =
             LagMonitor::start(vec![log], observe, LagOptions::default(), Duration::from_millis(20)).unwrap();

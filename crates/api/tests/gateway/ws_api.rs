@@ -20,6 +20,8 @@ pub struct Client {
     stream: TcpStream,
     decoder: Decoder,
     inbox: VecDeque<Value>,
+    /// Notifications come when they are stored, between any other messages: they are kept apart.
+    notifications: VecDeque<Value>,
     closed: Option<u16>,
 }
 
@@ -44,7 +46,7 @@ impl Client {
             received.push(byte[0]);
         }
         let decoder = Decoder::new(Role::Client, 1 << 22);
-        Ok(Client { stream, decoder, inbox: VecDeque::new(), closed: None })
+        Ok(Client { stream, decoder, inbox: VecDeque::new(), notifications: VecDeque::new(), closed: None })
     }
 
     pub fn send(&mut self, text: &str) {
@@ -53,11 +55,20 @@ impl Client {
         self.stream.write_all(&frame).unwrap();
     }
 
-    /// The next message; `None` once the server has closed.
+    /// The next message that is no notification; `None` once the server has closed.
     pub fn next(&mut self) -> Option<Value> {
+        self.take(|client| client.inbox.pop_front())
+    }
+
+    /// The next notification.
+    pub fn notification(&mut self) -> Option<Value> {
+        self.take(|client| client.notifications.pop_front())
+    }
+
+    fn take(&mut self, from: impl Fn(&mut Client) -> Option<Value>) -> Option<Value> {
         let mut buffer = [0; 65_536];
         loop {
-            if let Some(value) = self.inbox.pop_front() {
+            if let Some(value) = from(self) {
                 return Some(value);
             }
             if self.closed.is_some() {
@@ -68,11 +79,15 @@ impl Client {
                 self.closed = Some(0);
                 continue;
             }
-            let (inbox, closed) = (&mut self.inbox, &mut self.closed);
+            let (inbox, notifications, closed) = (&mut self.inbox, &mut self.notifications, &mut self.closed);
             self.decoder
                 .feed(&mut buffer[..n], |message| {
                     match message {
-                        Message::Text(text) => inbox.push_back(serde_json::from_str(text).expect("JSON")),
+                        Message::Text(text) => {
+                            let value: Value = serde_json::from_str(text).expect("JSON");
+                            let told = value["event"]["e"] == "notification";
+                            if told { &mut *notifications } else { &mut *inbox }.push_back(value);
+                        }
                         Message::Close(reason) => *closed = Some(reason.map_or(0, |(code, _)| code.0)),
                         _ => {}
                     }

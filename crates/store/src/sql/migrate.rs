@@ -48,6 +48,10 @@ pub(crate) fn migrations(model: &str, sqlite: bool) -> Vec<Migration> {
         ("orders", false) => steps!("postgres", "orders", 2 => "0002_tables"),
         ("market", true) => steps!("sqlite", "market", 2 => "0002_tables"),
         ("market", false) => steps!("postgres", "market", 2 => "0002_tables"),
+        ("notifications", true) => steps!("sqlite", "notifications", 2 => "0002_tables"),
+        ("notifications", false) => steps!("postgres", "notifications", 2 => "0002_tables"),
+        ("triggers", true) => steps!("sqlite", "triggers", 2 => "0002_tables"),
+        ("triggers", false) => steps!("postgres", "triggers", 2 => "0002_tables"),
         _ => Vec::new(),
     });
     all.sort_by_key(|step| step.version);

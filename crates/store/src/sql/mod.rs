@@ -240,6 +240,11 @@ impl Tx<'_> {
         }
     }
 
+    /// What the transaction sees: its own changes too.
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        self.connection.reader()
+    }
+
     /// Makes everything of the transaction visible at once.
     pub(crate) fn commit(mut self) -> Result<(), StoreError> {
         self.open = false;

@@ -12,13 +12,15 @@ use crate::accounts::AccountModel;
 use crate::handler::Handler;
 use crate::market::MarketModel;
 use crate::model::Model;
+use crate::notifications::NotificationModel;
 use crate::orders::OrderModel;
 use crate::progress::Progress;
 use crate::tests::support::{Db, Publisher, Random, World, caught_up, dump};
+use crate::triggers::TriggerModel;
 
 fn member<M: Model>(db: &Db, log: &Arc<dyn EventLog>, progress: Arc<Progress>) -> Handler<M> {
     let tables = db.config().tables(M::GROUP);
-    let mut member = Handler::<M>::new(&tables, log.clone(), progress).unwrap();
+    let mut member = Handler::<M>::new(&tables, log.clone(), progress, None).unwrap();
     let specs = log.topics();
     let mut places = Vec::new();
     for topic in M::GROUP.topics() {
@@ -85,6 +87,9 @@ fn a_crash_at_any_point_repeats_nothing_and_loses_nothing() {
         crash_and_go_on::<AccountModel>(&crashed, &log, seed);
         crash_and_go_on::<OrderModel>(&crashed, &log, seed + 100);
         crash_and_go_on::<MarketModel>(&crashed, &log, seed + 200);
+        crash_and_go_on::<NotificationModel>(&crashed, &log, seed + 300);
+        // Only tables: without alerts it writes none.
+        drop(member::<TriggerModel>(&crashed, &log, Arc::new(Progress::default())));
         caught_up(&straight, log).shutdown();
         for group in Group::ALL {
             assert_eq!(dump(&crashed, group), dump(&straight, group), "{group:?}");
@@ -184,7 +189,7 @@ fn partitions_that_move_between_members_lose_and_double_nothing() {
     let place = |partition| TopicPartition { topic: Arc::from(Group::Accounts.topic()), partition };
     let new = || {
         let tables = db.config().tables(Group::Accounts);
-        Handler::<AccountModel>::new(&tables, log.clone(), Arc::new(Progress::default())).unwrap()
+        Handler::<AccountModel>::new(&tables, log.clone(), Arc::new(Progress::default()), None).unwrap()
     };
     let mut members = [new(), new()];
     let mut owner = [0_usize, 1, 0, 1];

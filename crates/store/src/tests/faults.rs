@@ -8,7 +8,7 @@ use hoga_core::ids::{AccountId, Seq, Timestamp};
 use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec};
 
 use crate::tests::support::{Publisher, WAIT, World, caught_up, stores, topics};
-use crate::{Group, StoreError, Stores, StoresConfig};
+use crate::{FIRED, Group, NOTIFICATION, StoreError, Stores, StoresConfig};
 
 fn created(seq: u64, index: u32, account: u32) -> EventRecord {
     let event = Event::AccountCreated { account: AccountId(account) };
@@ -165,6 +165,9 @@ fn a_log_that_begins_later_than_needed_is_refused_with_its_first_offset() {
     for group in Group::ALL {
         log.create_topic(&TopicSpec::delete(group.topic(), 1, 1)).unwrap();
     }
+    for topic in [FIRED, NOTIFICATION] {
+        log.create_topic(&TopicSpec::delete(topic, 1, 1)).unwrap();
+    }
     for number in 1..=10 {
         put(&*log, number, &created(number, 0, number as u32));
     }
@@ -186,6 +189,9 @@ fn retention_waits_for_a_registered_group() {
     let log: Arc<dyn EventLog> = Arc::new(MemoryLog::new());
     for group in Group::ALL {
         log.create_topic(&TopicSpec::delete(group.topic(), 1, 1)).unwrap();
+    }
+    for topic in [FIRED, NOTIFICATION] {
+        log.create_topic(&TopicSpec::delete(topic, 1, 1)).unwrap();
     }
     let stores = caught_up(&dir, log.clone());
     stores.shutdown();

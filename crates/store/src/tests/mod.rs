@@ -27,6 +27,8 @@ mod sqlite {
     mod rebuilds;
     #[path = "runs.rs"]
     mod runs;
+    #[path = "told.rs"]
+    mod told;
 }
 
 #[cfg(feature = "postgres")]
@@ -54,4 +56,6 @@ mod postgres {
     mod rebuilds;
     #[path = "runs.rs"]
     mod runs;
+    #[path = "told.rs"]
+    mod told;
 }

@@ -17,7 +17,7 @@ use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec, partition_for
 
 #[cfg(feature = "postgres")]
 use crate::PostgresConfig;
-use crate::{ApiKey, Database, Group, KeyKind, Stores, StoresConfig, User};
+use crate::{ApiKey, Database, FIRED, Group, KeyKind, NOTIFICATION, Stores, StoresConfig, User};
 
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
@@ -200,6 +200,9 @@ pub(crate) fn topics(log: &dyn EventLog, partitions: u32) {
             _ => TopicSpec::delete(group.topic(), partitions, u64::MAX),
         };
         log.create_topic(&spec).unwrap();
+    }
+    for topic in [FIRED, NOTIFICATION] {
+        log.create_topic(&TopicSpec::delete(topic, partitions, u64::MAX)).unwrap();
     }
 }
 
@@ -489,9 +492,12 @@ pub(crate) fn dump(db: &Db, group: Group) -> String {
         Group::Accounts => &["assets", "markets", "accounts", "balances", "exchange_balances", "ledger"],
         Group::Orders => &["orders", "fills"],
         Group::Market => &["markets", "trades", "candles"],
+        Group::Notifications => &["notifications", "heads"],
+        Group::Triggers => &["alerts"],
     };
     let mut text = String::new();
-    let common = ["places", "dead_letters"];
+    // The places of `stop-trigger` are written once a second while nothing fires.
+    let common = if group == Group::Triggers { &["dead_letters"][..] } else { &["places", "dead_letters"] };
     for table in common.iter().chain(tables) {
         // The first five columns are a key in every table that has as many.
         let columns = db.ask(group, &format!("SELECT * FROM {table} LIMIT 1")).first().map_or(0, Vec::len);
