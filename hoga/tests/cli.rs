@@ -348,7 +348,7 @@ fn load(address: &str, account: &Account, answers: &AtomicU64, over: &AtomicBool
         middle: 9_500_000_000_000,
         qty: 100_000,
     };
-    let mut stream = sender.connect(address).expect("a connection");
+    let mut stream = sender.connect(address, Duration::from_secs(10)).expect("a connection");
     let (mut buffer, mut chunk, mut number) = (Vec::new(), vec![0; 1 << 16], 0);
     let mut under_way = 0_u64;
     while !over.load(Ordering::Acquire) {
@@ -386,7 +386,7 @@ fn sigterm_under_load_with_open_connections_ends_in_order() {
         let streams: Vec<_> = ["btcusdt@depth@0ms", "btcusdt@trade", "btcusdt@kline_1s"]
             .map(|s| Watcher::open(&address, &format!("/ws/{s}")).unwrap())
             .into();
-        let quiet = Sender::new(&[]).connect(&address).unwrap();
+        let quiet = Sender::new(&[]).connect(&address, Duration::from_secs(10)).unwrap();
         let mut half = TcpStream::connect(&address).unwrap();
         half.write_all(b"POST /api/v3/order HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nsym").unwrap();
         wait_for("some answers", Duration::from_secs(30), || answers.load(Ordering::Acquire) > 500);
