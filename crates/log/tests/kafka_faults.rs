@@ -5,14 +5,17 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hoga_core::ids::Timestamp;
 use hoga_log::LogError;
+use hoga_log::consumer::{
+    BatchHandler, BatchOptions, HandlerError, Offer, Signal, Start, TopicPartition, run_batches,
+};
 use hoga_log::event_log::{EventLog, Message, TopicSpec, partition_for};
-use hoga_log::kafka::{KafkaConfig, KafkaLog};
+use hoga_log::kafka::{KafkaConfig, KafkaLog, KafkaSource, Membership};
 
 const LONG: Duration = Duration::from_secs(60);
 const PARTITIONS: u32 = 3;
@@ -360,4 +363,102 @@ fn three_brokers_lose_nothing_when_one_dies() {
         writer.join().unwrap()
     });
     check_all(&log, counts);
+}
+
+/// Ends a test's threads, also when the test has failed: its scope waits for them.
+struct End<'a>(&'a Load<'a>, &'a Signal);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
+        self.1.stop();
+    }
+}
+
+/// Keeps offsets of its own, as a database does, and refuses what is not the next message.
+struct Follower {
+    next: [u64; PARTITIONS as usize],
+    taken: Arc<AtomicU64>,
+}
+
+impl BatchHandler for Follower {
+    fn assigned(&mut self, places: &[TopicPartition]) -> Result<Vec<Start>, HandlerError> {
+        Ok(places.iter().map(|place| Start::At(self.next[place.partition as usize])).collect())
+    }
+
+    fn revoked(&mut self, _: &[TopicPartition]) {}
+
+    fn handle(&mut self, offers: &mut [Offer]) -> Result<(), HandlerError> {
+        for offer in offers {
+            let next = &mut self.next[offer.run.place.partition as usize];
+            for message in &offer.run.messages {
+                assert_eq!(message.offset, *next, "{}: each once, in order", offer.run.place);
+                *next += 1;
+            }
+            offer.taken = offer.run.messages.len();
+        }
+        self.taken.store(self.next.iter().sum(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn safe(&mut self, _: bool) -> Result<Vec<(TopicPartition, u64)>, HandlerError> {
+        let place = |partition| TopicPartition { topic: "t".into(), partition };
+        Ok((0..).zip(self.next).map(|(partition, next)| (place(partition), next)).collect())
+    }
+}
+
+#[test]
+fn members_go_on_when_a_broker_hung_for_longer_than_their_session() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let Some(cluster) = Cluster::start(1) else { return };
+    let config = cluster.config("hangs");
+    let log = KafkaLog::open(config.clone()).unwrap();
+    log.create_topic(&spec()).unwrap();
+    let load = Load::new(&log);
+    let (signal, groups) = (Signal::new(), ["a", "b", "c", "d"]);
+    let taken: Vec<Arc<AtomicU64>> = groups.iter().map(|_| Arc::default()).collect();
+    std::thread::scope(|scope| {
+        let _end = End(&load, &signal);
+        let writer = scope.spawn(|| load.run());
+        let followers: Vec<_> = groups
+            .iter()
+            .zip(&taken)
+            .map(|(group, taken)| {
+                let membership = Membership {
+                    session: Duration::from_secs(6),
+                    heartbeat: Duration::from_secs(1),
+                    ..Membership::new(&config, group, &["t"])
+                };
+                let source = Box::new(KafkaSource::new(&config, &membership).unwrap());
+                let (taken, signal) = (taken.clone(), &signal);
+                scope.spawn(move || {
+                    let mut follower = Follower { next: [0; PARTITIONS as usize], taken };
+                    run_batches(source, &mut follower, &BatchOptions::default(), signal, &())
+                })
+            })
+            .collect();
+        let all_go_on = |what: &str| {
+            let written: u64 = (0..PARTITIONS).map(|partition| load.acknowledged(partition)).sum();
+            for (group, taken) in groups.iter().zip(&taken) {
+                wait_until(&format!("group {group} goes on {what}"), || {
+                    taken.load(Ordering::Relaxed) > written
+                });
+            }
+        };
+        all_go_on("from the start");
+        // The broker gives members up when it goes on, and they give up it: at a heartbeat, in the middle of joining, or not at all.
+        for hung in [3400, 8000, 5500, 6500] {
+            cluster.run(&["stop"]);
+            std::thread::sleep(Duration::from_millis(hung));
+            cluster.run(&["cont"]);
+            all_go_on(&format!("after {hung} ms"));
+        }
+        load.stop.store(true, Ordering::Relaxed);
+        let written: u64 = writer.join().unwrap().iter().sum();
+        wait_until("all is taken", || taken.iter().all(|taken| taken.load(Ordering::Relaxed) == written));
+        signal.stop();
+        for follower in followers {
+            follower.join().unwrap().unwrap();
+        }
+    });
 }

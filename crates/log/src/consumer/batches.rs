@@ -56,7 +56,9 @@ struct Lane {
     committed: Option<u64>,
     ends: (u64, u64),
     paused: bool,
-    /// Whether the handler and the log said where to begin.
+    /// What the handler and the log said: where to begin, what is committed, and the ends.
+    begins: Option<(u64, Option<u64>, (u64, u64))>,
+    /// Whether the log gives messages from there on.
     started: bool,
 }
 
@@ -189,7 +191,9 @@ impl Batches<'_> {
     /// Puts what was read behind what waits.
     fn keep(&mut self, runs: Vec<Run>) {
         for mut run in runs {
-            let Some(lane) = self.lanes.iter_mut().find(|lane| lane.place == run.place) else { continue };
+            // Of a partition that has not begun nothing is wanted; it comes when it has.
+            let lane = self.lanes.iter_mut().find(|lane| lane.started && lane.place == run.place);
+            let Some(lane) = lane else { continue };
             match &mut lane.waiting {
                 Some(waiting) => {
                     waiting.messages.append(&mut run.messages);
@@ -286,6 +290,7 @@ impl Batches<'_> {
                         committed: None,
                         ends: (0, 0),
                         paused: false,
+                        begins: None,
                         started: false,
                     };
                     self.lanes.push(lane);
@@ -313,40 +318,56 @@ impl Batches<'_> {
         self.observer.revoked(places, lost);
     }
 
-    /// Asks where new partitions begin. Where that cannot be known now, they stay paused and it is asked again.
+    /// Asks where new partitions begin, and has the log begin there. Where one or the other cannot be done now, they stay paused and it is
+    /// tried again: nothing else would ever start them.
     fn start_lanes(&mut self, control: &mut dyn Control) {
-        let new: Vec<TopicPartition> =
-            self.lanes.iter().filter(|lane| !lane.started).map(|lane| lane.place.clone()).collect();
-        if new.is_empty() {
-            return;
+        if let Err(error) = self.ask_starts(control) {
+            return self.later(error);
         }
-        // What the log knows is asked first: the handler loads its state once.
-        let mut known = Vec::with_capacity(new.len());
-        for place in &new {
-            match control.committed(place).and_then(|committed| Ok((committed, control.ends(place)?))) {
-                Ok(answer) => known.push(answer),
+        for lane in self.lanes.iter_mut().filter(|lane| !lane.started) {
+            let Some((offset, committed, ends)) = lane.begins else { continue };
+            match control.start_at(&lane.place, offset) {
+                Ok(()) => {
+                    (lane.handled, lane.committed, lane.ends) = (offset, committed, ends);
+                    lane.started = true;
+                }
                 Err(fault) if fault.is_transient() => {
                     return self.later(HandlerError::Later(Box::new(fault)));
                 }
                 Err(fault) => return self.failed(fault),
             }
         }
-        let starts = match self.handler.assigned(&new) {
-            Ok(starts) => starts,
-            Err(error) => return self.later(error),
-        };
-        for ((place, (committed, ends)), start) in new.iter().zip(known).zip(starts) {
+    }
+
+    /// Asks the log and then the handler, which loads its state, where partitions begin; each answers once.
+    fn ask_starts(&mut self, control: &mut dyn Control) -> Result<(), HandlerError> {
+        let new: Vec<TopicPartition> =
+            self.lanes.iter().filter(|lane| lane.begins.is_none()).map(|lane| lane.place.clone()).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        // What the log knows is asked first: the handler loads its state once.
+        let mut known = Vec::with_capacity(new.len());
+        for place in &new {
+            match control.committed(place).and_then(|committed| Ok((committed, control.ends(place)?))) {
+                Ok(answer) => known.push(answer),
+                Err(fault) if fault.is_transient() => return Err(HandlerError::Later(Box::new(fault))),
+                Err(fault) => {
+                    self.failed(fault);
+                    return Ok(());
+                }
+            }
+        }
+        let starts = self.handler.assigned(&new)?;
+        let new = self.lanes.iter_mut().filter(|lane| lane.begins.is_none());
+        for ((lane, (committed, ends)), start) in new.zip(known).zip(starts) {
             let offset = match start {
                 Start::At(offset) => offset,
                 Start::Committed => committed.unwrap_or(0).max(ends.0),
             };
-            if let Err(fault) = control.start_at(place, offset) {
-                return self.failed(fault);
-            }
-            let lane = self.lanes.iter_mut().find(|lane| lane.place == *place);
-            let lane = lane.expect("the list was made of the lanes");
-            (lane.handled, lane.committed, lane.ends, lane.started) = (offset, committed, ends, true);
+            lane.begins = Some((offset, committed, ends));
         }
+        Ok(())
     }
 
     /// Has the handler make safe what it did, and commits that: of owned partitions, and only upwards.

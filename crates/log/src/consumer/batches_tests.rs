@@ -20,6 +20,8 @@ struct Store {
     most: AtomicUsize,
     calls: AtomicUsize,
     largest: AtomicUsize,
+    /// Partitions that were said to be ours.
+    assigned: AtomicUsize,
 }
 
 struct Handler {
@@ -43,6 +45,7 @@ impl Handler {
 impl BatchHandler for Handler {
     fn assigned(&mut self, places: &[TopicPartition]) -> Result<Vec<Start>, HandlerError> {
         self.check()?;
+        self.store.assigned.fetch_add(places.len(), Ordering::SeqCst);
         self.owned.extend(places.iter().cloned());
         let taken = self.store.taken.lock().unwrap();
         let start = |place| match taken.get(place) {
@@ -196,6 +199,25 @@ fn a_database_that_is_away_is_waited_for_and_nothing_is_lost_or_doubled() {
         assert_eq!(*offsets, (0..end).collect::<Vec<_>>(), "{place}");
     }
     assert_eq!(group.violations(), Vec::<String>::new());
+}
+
+#[test]
+fn a_log_that_cannot_begin_where_it_is_told_is_told_again_and_the_handler_asked_once() {
+    for keeps_offsets in [true, false] {
+        let group = Group::new(3);
+        (0..300u32).for_each(|n| group.append(&n.to_le_bytes(), b"v"));
+        group.refuse_starts(4);
+        let store = Arc::new(Store::default());
+        let running = start(group.member(0), &store, keeps_offsets, quick());
+        wait_until("everything is committed", || group.is_done());
+        running.stop().unwrap();
+        assert_eq!(store.assigned.load(Ordering::SeqCst), 3, "each partition once");
+        for (place, offsets) in &*store.taken.lock().unwrap() {
+            let end = group.log.end_offset("t", place.partition).unwrap();
+            assert_eq!(*offsets, (0..end).collect::<Vec<_>>(), "{place}: each once, in order");
+        }
+        assert_eq!(group.violations(), Vec::<String>::new());
+    }
 }
 
 #[test]

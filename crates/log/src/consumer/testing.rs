@@ -26,6 +26,8 @@ struct State {
     places: BTreeMap<TopicPartition, Place>,
     violations: Vec<String>,
     away: bool,
+    /// So many calls to begin somewhere are refused still.
+    refused_starts: usize,
 }
 
 /// The group's coordinator.
@@ -49,7 +51,7 @@ impl Group {
             history: Vec::new(),
         };
         let places = (0..partitions).map(|partition| (at(partition), place())).collect();
-        let state = State { places, violations: Vec::new(), away: false };
+        let state = State { places, violations: Vec::new(), away: false, refused_starts: 0 };
         Group { log, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -92,6 +94,11 @@ impl Group {
     /// Whether the coordinator does not answer.
     pub(super) fn set_away(&self, away: bool) {
         self.state().away = away;
+    }
+
+    /// Refuses the next calls to begin at an offset, as a client does whose fetching is being set up.
+    pub(super) fn refuse_starts(&self, count: usize) {
+        self.state().refused_starts = count;
     }
 
     pub(super) fn committed(&self, partition: u32) -> Option<u64> {
@@ -251,6 +258,13 @@ impl Source for Member {
 
 impl Control for Member {
     fn start_at(&mut self, place: &TopicPartition, offset: u64) -> Result<(), LogError> {
+        let mut state = self.group.state();
+        if state.refused_starts > 0 {
+            state.refused_starts -= 1;
+            let (servers, reason) = ("the test's coordinator".into(), "not yet".into());
+            return Err(LogError::Unavailable { servers, doing: "going to an offset", reason });
+        }
+        drop(state);
         self.owned(place)?.next = Some(offset);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -19,10 +20,34 @@ use crate::wait::WaitPoint;
 /// Topics that one log can write to.
 pub(super) const MAX_TOPICS: usize = 1024;
 
+/// What a client says again and again while brokers are away, once for each connection, request and group.
+const REPEATED: [&str; 3] = ["REQTMOUT", "METADATAUPDATE", "SESSTMOUT"];
+/// So long one line of a kind is enough.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// When each kind of [`REPEATED`] was last told, over all clients of the process.
+struct Told(Mutex<[Option<Instant>; REPEATED.len()]>);
+
+static TOLD: Told = Told(Mutex::new([None; REPEATED.len()]));
+
+impl Told {
+    /// Whether a line is one more of a kind that was told within [`QUIET`].
+    fn is_repeated(&self, facility: &str, now: Instant) -> bool {
+        let Some(kind) = REPEATED.iter().position(|kind| *kind == facility) else { return false };
+        let last = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner)[kind];
+        if last.is_some_and(|last| now.saturating_duration_since(last) < QUIET) {
+            return true;
+        }
+        *last = Some(now);
+        false
+    }
+}
+
 /// Sends the client's log lines on; the level is that of syslog. Lost connections are its errors, and nobody's: they pass, and it says so often.
 pub(super) fn log_line(level: i32, facility: &str, text: &str) {
-    // A broker that is away is told at each attempt, several times a second and for each connection: whoever waits for it says so once.
-    if facility == "FAIL" {
+    // A broker that is away is told at each attempt, several times a second and for each connection: whoever waits for it says so once. What
+    // comes of it (requests and sessions that time out) is told once a minute.
+    if facility == "FAIL" || TOLD.is_repeated(facility, Instant::now()) {
         tracing::debug!(target: "kafka", facility, "{text}");
         return;
     }
@@ -207,6 +232,23 @@ mod tests {
         let topic = Arc::new(SentTopic::new("t", 3, sole));
         assert_eq!(deliveries.add(&topic), Some(0));
         (deliveries, topic)
+    }
+
+    #[test]
+    fn what_is_said_again_and_again_is_told_once_a_minute() {
+        let (told, now) = (Told(Mutex::default()), Instant::now());
+        for (facility, after, repeated) in [
+            ("REQTMOUT", Duration::ZERO, false),
+            ("REQTMOUT", Duration::ZERO, true),
+            ("SESSTMOUT", Duration::ZERO, false),
+            ("REQTMOUT", QUIET - Duration::from_nanos(1), true),
+            ("REQTMOUT", QUIET, false),
+            ("REQTMOUT", QUIET, true),
+            ("MAXPOLL", QUIET, false),
+            ("MAXPOLL", QUIET, false),
+        ] {
+            assert_eq!(told.is_repeated(facility, now + after), repeated, "{facility} after {after:?}");
+        }
     }
 
     #[test]
