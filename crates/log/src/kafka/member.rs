@@ -167,6 +167,9 @@ pub struct KafkaSource {
     lanes: Vec<Lane>,
     /// Why the brokers are thought to be away, and when that was looked at.
     away: Option<(String, Instant)>,
+    membership: Membership,
+    /// Since when partitions are gone and no answer to joining again has come: even a member that gets none is told so.
+    lost: Option<Instant>,
 }
 
 /// How long a question to the cluster may take that a group's thread waits for.
@@ -182,51 +185,41 @@ impl KafkaSource {
     pub fn new(config: &KafkaConfig, membership: &Membership) -> Result<KafkaSource, LogError> {
         let (number, name) = get_rdkafka_version();
         membership.check(config, (number, &name))?;
-        let mut client = config.client();
-        client
-            .set("group.id", config.group_name(&membership.group))
-            .set("max.poll.interval.ms", millis(membership.max_poll_interval).to_string())
-            .set("enable.auto.commit", "false")
-            .set("enable.auto.offset.store", "false")
-            // From the first message there is; what lies below the wanted offset is not given out, see `take`.
-            .set("auto.offset.reset", "earliest")
-            // What the client keeps ahead, over all partitions; the default is 64 MiB and 100 000 messages of each.
-            .set("queued.max.messages.kbytes", (config.fetch_bytes / 1024).max(1024).to_string())
-            .set("queued.min.messages", "10000")
-            .set("fetch.message.max.bytes", config.fetch_bytes.to_string())
-            // When that is full, fetching goes on this soon after there is room again: the default is a second.
-            .set("fetch.queue.backoff.ms", "5")
-            .set("fetch.wait.max.ms", "100");
-        match membership.protocol {
-            Protocol::Classic => client
-                .set("partition.assignment.strategy", "cooperative-sticky")
-                .set("session.timeout.ms", millis(membership.session).to_string())
-                .set("heartbeat.interval.ms", millis(membership.heartbeat).to_string()),
-            Protocol::Consumer => client.set("group.protocol", "consumer"),
-        };
-        if let Some(id) = &membership.instance_id {
-            client.set("group.instance.id", id);
-        }
-        config.finish(&mut client);
-        let context = Context { pending: Mutex::default(), closing: AtomicBool::new(false) };
-        let made = |error: &KafkaError| fault::from_client(&config.bootstrap, "joining a group", error);
-        let consumer: BaseConsumer<Context> =
-            client.create_with_context(context).map_err(|error| made(&error))?;
         let topics: Vec<(String, Arc<str>)> = membership
             .topics
             .iter()
             .map(|topic| (config.topic_name(topic), Arc::from(topic.as_str())))
             .collect();
-        let names: Vec<&str> = topics.iter().map(|(name, _)| name.as_str()).collect();
-        consumer.subscribe(&names).map_err(|error| made(&error))?;
         Ok(KafkaSource {
-            consumer: Some(Arc::new(consumer)),
+            consumer: Some(Arc::new(join(config, membership, &topics)?)),
             config: config.clone(),
             group: membership.group.clone(),
             topics,
             lanes: Vec::new(),
             away: None,
+            membership: membership.clone(),
+            lost: None,
         })
+    }
+
+    /// After brokers hung, librdkafka 2.12 sometimes loses its partitions and never joins again, though the brokers answer: then another
+    /// client takes its place, at most once in two sessions. To the group that is one more loss, and it owns nothing already.
+    fn rejoin(&mut self) -> Result<(), LogError> {
+        let patience = self.membership.session * 2;
+        if self.away.is_some() || self.lost.is_none_or(|lost| lost.elapsed() < patience) {
+            return Ok(());
+        }
+        self.lost = Some(Instant::now());
+        let topic = self.topics.first().map(|(name, _)| name.as_str());
+        if !self.lanes.is_empty() || self.consumer().fetch_metadata(topic, LOOK.1).is_err() {
+            return Ok(());
+        }
+        tracing::warn!(target: "kafka", group = self.group, "the client did not join again within {patience:?}; another one joins");
+        let consumer = Arc::new(join(&self.config, &self.membership, &self.topics)?);
+        if let Some(stuck) = self.consumer.replace(consumer) {
+            close(stuck, || {});
+        }
+        Ok(())
     }
 
     fn consumer(&self) -> Arc<BaseConsumer<Context>> {
@@ -284,6 +277,7 @@ impl KafkaSource {
             let Some(pending) = next else { return Ok(any) };
             any = true;
             self.away = None;
+            self.lost = (!pending.assign).then(Instant::now);
             let places: Vec<TopicPartition> = pending
                 .places
                 .iter()
@@ -403,6 +397,47 @@ impl KafkaSource {
     }
 }
 
+/// A client that is a member of the group.
+fn join(
+    config: &KafkaConfig,
+    membership: &Membership,
+    topics: &[(String, Arc<str>)],
+) -> Result<BaseConsumer<Context>, LogError> {
+    let mut client = config.client();
+    client
+        .set("group.id", config.group_name(&membership.group))
+        .set("max.poll.interval.ms", millis(membership.max_poll_interval).to_string())
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        // From the first message there is; what lies below the wanted offset is not given out, see `take`.
+        .set("auto.offset.reset", "earliest")
+        // What the client keeps ahead, over all partitions; the default is 64 MiB and 100 000 messages of each.
+        .set("queued.max.messages.kbytes", (config.fetch_bytes / 1024).max(1024).to_string())
+        .set("queued.min.messages", "10000")
+        .set("fetch.message.max.bytes", config.fetch_bytes.to_string())
+        // When that is full, fetching goes on this soon after there is room again: the default is a second.
+        .set("fetch.queue.backoff.ms", "5")
+        .set("fetch.wait.max.ms", "100");
+    match membership.protocol {
+        Protocol::Classic => client
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("session.timeout.ms", millis(membership.session).to_string())
+            .set("heartbeat.interval.ms", millis(membership.heartbeat).to_string()),
+        Protocol::Consumer => client.set("group.protocol", "consumer"),
+    };
+    if let Some(id) = &membership.instance_id {
+        client.set("group.instance.id", id);
+    }
+    config.finish(&mut client);
+    let context = Context { pending: Mutex::default(), closing: AtomicBool::new(false) };
+    let made = |error: &KafkaError| fault::from_client(&config.bootstrap, "joining a group", error);
+    let consumer: BaseConsumer<Context> =
+        client.create_with_context(context).map_err(|error| made(&error))?;
+    let names: Vec<&str> = topics.iter().map(|(name, _)| name.as_str()).collect();
+    consumer.subscribe(&names).map_err(|error| made(&error))?;
+    Ok(consumer)
+}
+
 fn offset_of(offset: Offset) -> Option<u64> {
     match offset {
         Offset::Offset(offset) => u64::try_from(offset).ok(),
@@ -488,6 +523,7 @@ impl Source for KafkaSource {
                 break;
             }
         }
+        self.rejoin()?;
         self.look()
     }
 
