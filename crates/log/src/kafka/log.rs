@@ -241,12 +241,12 @@ impl KafkaLog {
         self.deliveries.closing.wake();
         let (tell, told) = std::sync::mpsc::channel();
         let end = move || {
-            live.producer.purge(PurgeConfig::default().queue().inflight());
-            // Those that are still in a call come out of it within seconds. The last owner destroys the clients, and that is to be this
-            // thread.
+            // Those that are still in a call come out of it within moments. Only then is thrown away what waits: a message that somebody
+            // adds after that would be sent without those before it, and leave a hole.
             while Arc::strong_count(&live) > 1 {
                 std::thread::sleep(Duration::from_millis(2));
             }
+            live.producer.purge(PurgeConfig::default().queue().inflight());
             drop(live);
             // Nobody listens when the time was over.
             let _ = tell.send(());
@@ -348,6 +348,9 @@ impl Live {
         check_messages(messages)?;
         let (number, outlet) = self.outlet(topic)?;
         for message in messages {
+            if self.deliveries.is_closed() {
+                return Err(LogError::Closed { doing: DOING });
+            }
             let partition = partition_for(message.key, topic.spec.partitions);
             let sent = &topic.sent.partitions[partition as usize];
             // Counted first, so that it is never acknowledged before it is counted.
