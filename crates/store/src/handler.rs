@@ -2,7 +2,6 @@
 //! about, and commits that together with the offsets in one transaction.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use hoga_core::codec::decode_event;
 use hoga_core::ids::{MarketId, Seq};
@@ -59,12 +58,7 @@ pub(crate) struct Handler<M: Model> {
     partitions: usize,
     /// Where the model's follow-ups go; none while tables are built anew.
     outside: Option<Outside>,
-    /// When the places were last written.
-    written: Instant,
 }
-
-/// How long the places may wait when a model has nothing to write.
-const QUIET: Duration = Duration::from_secs(1);
 
 impl<M: Model> Handler<M> {
     /// A member with no partitions yet.
@@ -91,7 +85,6 @@ impl<M: Model> Handler<M> {
             broken: false,
             partitions: 0,
             outside,
-            written: Instant::now(),
         })
     }
 
@@ -353,10 +346,7 @@ impl<M: Model> Handler<M> {
         self.complete();
         self.file_letters()?;
         let before = self.writer.rows();
-        let waits = self.model.is_quiet() && self.letters.is_empty() && self.written.elapsed() < QUIET;
-        if !waits {
-            self.commit()?;
-        }
+        self.commit()?;
         let rows = self.writer.rows() - before;
         self.delays.committed(self.progress.latency());
         let letters = self.letters.len() as u64;
@@ -378,9 +368,6 @@ impl<M: Model> Handler<M> {
             dead_letters: letters,
             produced: self.produced(),
         });
-        if waits {
-            return Ok(());
-        }
         match self.model.follow_up(&mut self.writer) {
             // What is stored is stored: only what follows waits, and is tried again with the next call.
             Err(error) if error.is_transient() => {
@@ -395,7 +382,6 @@ impl<M: Model> Handler<M> {
     fn commit(&mut self) -> Result<(), StoreError> {
         self.write()?.commit()?;
         self.unsafe_commits = true;
-        self.written = Instant::now();
         for lane in &mut self.lanes {
             lane.stored = lane.place.next_offset;
         }

@@ -87,11 +87,6 @@ pub(crate) trait Model: Default + Send + 'static {
         Ok(())
     }
 
-    /// Whether nothing is gathered that has to be written soon: then the places may wait too, and be read again after a crash.
-    fn is_quiet(&self) -> bool {
-        false
-    }
-
     /// Takes the next message of `alert.fired`.
     fn alert(&mut self, from: Delivery, fired: &Fired) -> Result<Applied, StoreError> {
         let _ = (from, fired);

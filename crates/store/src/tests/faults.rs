@@ -125,7 +125,8 @@ fn what_cannot_be_decoded_is_kept_and_the_group_goes_on() {
     assert!(!letter.reason.is_empty());
     // The operator finds the same ones in the topic of dead letters; a fold in order takes no replays, and says what to do.
     use hoga_log::consumer::dead_letters::{list, replay};
-    let filed = list(&*log, "order.lifecycle", false).unwrap();
+    let mut filed = list(&*log, "order.lifecycle", false).unwrap();
+    filed.retain(|filed| filed.letter.group == "account-service"); // notification-service reads the same topic
     let places: Vec<_> =
         filed.iter().map(|filed| (filed.letter.offset, filed.letter.value.clone())).collect();
     assert_eq!(places, [(1, Some(b"no event".to_vec())), (2, None), (4, Some(vec![1, 99, 3]))]);

@@ -496,7 +496,7 @@ pub(crate) fn dump(db: &Db, group: Group) -> String {
         Group::Triggers => &["alerts"],
     };
     let mut text = String::new();
-    // The places of `stop-trigger` are written once a second while nothing fires.
+    // The groups write their places with each batch.
     let common = if group == Group::Triggers { &["dead_letters"][..] } else { &["places", "dead_letters"] };
     for table in common.iter().chain(tables) {
         // The first five columns are a key in every table that has as many.

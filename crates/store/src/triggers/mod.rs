@@ -133,10 +133,6 @@ impl Model for TriggerModel {
         Ok(Applied::Done)
     }
 
-    fn is_quiet(&self) -> bool {
-        self.fired.is_empty()
-    }
-
     fn flush(&mut self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         if !self.fired.is_empty() {
             alerts::mark_fired(tx, &self.fired)?;
