@@ -166,7 +166,10 @@ impl System {
             }
             Some(replicated) => {
                 // A standby has its candles and tickers before it leads, so that a takeover need not wait for them.
-                let follow = || Ok(hub.prime(histories(&stores, &hub).map_err(coded(StoreError::code))?));
+                let follow = || {
+                    hub.prime(histories(&stores, &hub).map_err(coded(StoreError::code))?);
+                    Ok(())
+                };
                 match replicated.lead(settings, logs.local.clone(), subscribers, signals, follow)? {
                     Some(engine) => engine,
                     None => return Ok(None),

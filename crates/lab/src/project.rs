@@ -106,6 +106,9 @@ fn project(database: Database, log: &Arc<dyn EventLog>) -> Result<Ran, BenchErro
     Ok(Ran { messages: position.messages, rows: position.rows, seconds, cpu_s })
 }
 
+/// A message: topic, key with its length, value, time.
+type Publication = (&'static str, [u8; 8], usize, Vec<u8>, Timestamp);
+
 /// Runs the mixed flow through the exchange and publishes orders and trades as the engine does; the number of trades.
 fn fill(log: &dyn EventLog, events: u64) -> Result<u64, BenchError> {
     log.create_topic(&TopicSpec::delete(TRADES, 1, u64::MAX))?;
@@ -124,7 +127,7 @@ fn fill(log: &dyn EventLog, events: u64) -> Result<u64, BenchError> {
         if made.len() < 2_000 && orders < events {
             continue;
         }
-        let mut values: Vec<(&str, [u8; 8], usize, Vec<u8>, Timestamp)> = Vec::with_capacity(made.len());
+        let mut values: Vec<Publication> = Vec::with_capacity(made.len());
         for record in made.drain(..) {
             let (topic, key, len, number) = match &record.event {
                 Event::Order(order) if orders < events => {

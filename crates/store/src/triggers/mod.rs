@@ -1,8 +1,8 @@
 //! `stop-trigger`: evaluates the armed alerts against the trades of the markets in its partitions. What fires is marked in the same
 //! transaction as the places behind it, by an update that only an armed alert passes: a message that comes again fires nothing.
 //!
-//! Without anything that fires nothing is written but the places, once a second: trades that are evaluated again after a crash meet the
-//! same alerts, and one that was made since then does not count them, since they are older than it.
+//! Trades that are evaluated again after a crash meet the same alerts, and one that was made since then does not count them, since they are
+//! older than it.
 
 mod alerts;
 mod sender;
