@@ -20,6 +20,7 @@ use crate::config::{Config, LogBackend};
 use crate::{End, coded};
 
 /// How long leaving Kafka may take, for each of what is left.
+#[cfg(feature = "kafka")]
 const CLOSE: Duration = Duration::from_secs(2);
 
 /// What consumers read.
