@@ -158,14 +158,17 @@ impl Groups {
         if clients.len() >= CLIENTS {
             drop_elsewhere(std::mem::take(&mut *clients));
         }
-        Ok(clients.entry(group.into()).or_insert_with(|| Arc::new(Handle::new(consumer))).clone())
+        Ok(clients
+            .entry(group.into())
+            .or_insert_with(|| Arc::new(Handle::new(consumer, &self.config)))
+            .clone())
     }
 
-    /// Takes what the clients have to say, so that it does not pile up.
+    /// What is to be done for the clients now and then.
     pub(super) fn serve(&self) {
         let clients: Vec<_> = self.clients().values().cloned().collect();
         for client in clients {
-            while client.consumer.poll(Duration::ZERO).is_some() {}
+            client.serve();
         }
     }
 

@@ -13,6 +13,7 @@ use super::config::KafkaConfig;
 use super::context::{Deliveries, Producing, SentTopic, tag};
 use super::groups::Groups;
 use super::native::{self, Outlet, Reports};
+use super::reach::Reach;
 use super::readers::{Place, Readers};
 use super::{fault, stats::KafkaStats};
 use crate::error::LogError;
@@ -128,7 +129,7 @@ impl KafkaLog {
         };
         let log = KafkaLog { config: config.clone(), deliveries, live: RwLock::new(Some(live.clone())) };
         thread("kafka-reports", Live::serve_reports)?;
-        thread("kafka-clients", Live::serve_readers)?;
+        thread("kafka-clients", Live::serve_clients)?;
         Ok(log)
     }
 
@@ -278,8 +279,10 @@ impl Live {
         }
     }
 
-    fn serve_readers(&self) {
+    fn serve_clients(&self) {
+        let mut reach = Reach::new(&self.config);
         while !self.deliveries.is_closed() {
+            native::keep(&self.producer, &mut reach);
             self.readers.serve();
             self.groups.serve();
             self.deliveries.closing.wait(Duration::from_millis(200), || self.deliveries.is_closed());

@@ -26,6 +26,7 @@ use super::config::KafkaConfig;
 use super::context::log_line;
 use super::fault;
 use super::native::millis;
+use super::reach::Reach;
 use crate::consumer::{Change, Control, Run, Source, TopicPartition};
 use crate::error::LogError;
 use crate::event_log::StoredMessage;
@@ -167,9 +168,7 @@ pub struct KafkaSource {
     lanes: Vec<Lane>,
     /// Why the brokers are thought to be away, and when that was looked at.
     away: Option<(String, Instant)>,
-    membership: Membership,
-    /// Since when partitions are gone and no answer to joining again has come: even a member that gets none is told so.
-    lost: Option<Instant>,
+    reach: Reach,
 }
 
 /// How long a question to the cluster may take that a group's thread waits for.
@@ -197,29 +196,8 @@ impl KafkaSource {
             topics,
             lanes: Vec::new(),
             away: None,
-            membership: membership.clone(),
-            lost: None,
+            reach: Reach::new(config),
         })
-    }
-
-    /// After brokers hung, librdkafka 2.12 sometimes loses its partitions and never joins again, though the brokers answer: then another
-    /// client takes its place, at most once in two sessions. To the group that is one more loss, and it owns nothing already.
-    fn rejoin(&mut self) -> Result<(), LogError> {
-        let patience = self.membership.session * 2;
-        if self.away.is_some() || self.lost.is_none_or(|lost| lost.elapsed() < patience) {
-            return Ok(());
-        }
-        self.lost = Some(Instant::now());
-        let topic = self.topics.first().map(|(name, _)| name.as_str());
-        if !self.lanes.is_empty() || self.consumer().fetch_metadata(topic, LOOK.1).is_err() {
-            return Ok(());
-        }
-        tracing::warn!(target: "kafka", group = self.group, "the client did not join again within {patience:?}; another one joins");
-        let consumer = Arc::new(join(&self.config, &self.membership, &self.topics)?);
-        if let Some(stuck) = self.consumer.replace(consumer) {
-            close(stuck, || {});
-        }
-        Ok(())
     }
 
     fn consumer(&self) -> Arc<BaseConsumer<Context>> {
@@ -277,7 +255,6 @@ impl KafkaSource {
             let Some(pending) = next else { return Ok(any) };
             any = true;
             self.away = None;
-            self.lost = (!pending.assign).then(Instant::now);
             let places: Vec<TopicPartition> = pending
                 .places
                 .iter()
@@ -523,7 +500,10 @@ impl Source for KafkaSource {
                 break;
             }
         }
-        self.rejoin()?;
+        if count > 0 {
+            self.reach.heard();
+        }
+        self.reach.keep(consumer.client().native_ptr());
         self.look()
     }
 

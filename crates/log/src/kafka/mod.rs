@@ -8,6 +8,7 @@ mod groups;
 mod log;
 mod member;
 mod native;
+mod reach;
 mod readers;
 mod stats;
 pub mod topics;

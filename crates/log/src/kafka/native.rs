@@ -19,7 +19,9 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::producer::{BaseProducer, Producer as _};
 use rdkafka::types::RDKafkaErrorCode;
 
+use super::config::KafkaConfig;
 use super::context::{Producing, Quiet, log_line};
+use super::reach::Reach;
 use crate::event_log::{Message, StoredMessage};
 
 /// The header that carries a message's time in microseconds. Kafka's own time of the message is when it was sent, and must be: brokers
@@ -38,11 +40,18 @@ pub(super) struct Handle {
     pub(super) consumer: BaseConsumer<Quiet>,
     /// Partitions that are being read through it: each can be read once.
     reading: Mutex<BTreeSet<(Arc<str>, u32)>>,
+    reach: Mutex<Reach>,
 }
 
 impl Handle {
-    pub(super) fn new(consumer: BaseConsumer<Quiet>) -> Handle {
-        Handle { consumer, reading: Mutex::default() }
+    pub(super) fn new(consumer: BaseConsumer<Quiet>, config: &KafkaConfig) -> Handle {
+        Handle { consumer, reading: Mutex::default(), reach: Mutex::new(Reach::new(config)) }
+    }
+
+    /// Takes what the client has to say, so that it does not pile up, and sees that it keeps its brokers.
+    pub(super) fn serve(&self) {
+        while self.consumer.poll(Duration::ZERO).is_some() {}
+        self.reach.lock().unwrap_or_else(PoisonError::into_inner).keep(self.native());
     }
 
     pub(super) fn native(&self) -> *mut sys::rd_kafka_t {
@@ -153,6 +162,11 @@ impl Outlet {
             code => Err(code.into()),
         }
     }
+}
+
+/// Sees that the producer keeps its brokers.
+pub(super) fn keep(producer: &BaseProducer<Producing>, reach: &mut Reach) {
+    reach.keep(producer.client().native_ptr());
 }
 
 /// Sends what waits for others to share its batch, for as long as `time`.

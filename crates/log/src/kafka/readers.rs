@@ -77,7 +77,7 @@ impl Readers {
         let consumer = client
             .create_with_context(Quiet)
             .map_err(|error| fault::from_client(&self.config.bootstrap, "making a client", &error))?;
-        Ok(Arc::new(Handle::new(consumer)))
+        Ok(Arc::new(Handle::new(consumer, &self.config)))
     }
 
     /// The client for questions.
@@ -85,11 +85,11 @@ impl Readers {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)[0].clone()
     }
 
-    /// Takes what the clients have to say (log lines), so that it does not pile up.
+    /// What is to be done for the clients now and then, and for readers that nobody uses.
     pub(super) fn serve(&self) {
         let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for handle in handles {
-            while handle.consumer.poll(Duration::ZERO).is_some() {}
+            handle.serve();
         }
         let old = |(used, _): &mut (Instant, Reader)| used.elapsed() > IDLE_TIME;
         loop {
