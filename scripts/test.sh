@@ -12,7 +12,7 @@ lint() {
   say "format"
   cargo fmt --all --check
   say "clippy"
-  cargo clippy --workspace --all-targets --features hoga-log/conformance --locked --quiet -- -D warnings
+  cargo clippy --workspace --all-targets --features hoga-log/conformance,hoga-engine/kafka --locked --quiet -- -D warnings
   cargo clippy -p hoga --no-default-features --locked --quiet -- -D warnings
   say "licences, bans and sources"
   scripts/deny.sh
@@ -33,14 +33,16 @@ services() {
   say "Apache Kafka and PostgreSQL"
   scripts/services/kafka.sh up
   scripts/services/postgres.sh up
-  export HOGA_TEST_KAFKA=127.0.0.1:$KAFKA_PORT HOGA_TEST_POSTGRES=postgres://hoga@127.0.0.1:$POSTGRES_PORT/hoga
+  # Declared apart, so that a failure ends the script.
+  HOGA_TEST_KAFKA_PID=$(scripts/services/kafka.sh pid)
+  export HOGA_TEST_KAFKA_PID HOGA_TEST_KAFKA=127.0.0.1:$KAFKA_PORT HOGA_TEST_POSTGRES=postgres://hoga@127.0.0.1:$POSTGRES_PORT/hoga
 }
 
 rust() {
   services
   say "Rust tests"
   # Without capture where a test has a figure or a SKIP to tell.
-  cargo test --workspace --features hoga-log/conformance --locked --no-fail-fast -- --show-output 2>&1
+  cargo test --workspace --features hoga-log/conformance,hoga-engine/kafka --locked --no-fail-fast -- --show-output 2>&1
 }
 
 unit() {

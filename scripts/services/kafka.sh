@@ -8,6 +8,7 @@
 #   kafka.sh cont [N]           let it go on (SIGCONT)
 #   kafka.sh wipe               stop and delete the data
 #   kafka.sh status             exit 0 when a record makes a round trip, 1 otherwise
+#   kafka.sh pid [N]            the process id of a node (1)
 #   kafka.sh leader TOPIC [P]   the node that leads partition P (0) of a topic
 #   kafka.sh tool NAME ARGS...  a command-line tool, e.g.  kafka.sh tool topics --list
 #
@@ -193,7 +194,8 @@ case "$command" in
   cont) for n in "${nodes[@]}"; do send "$(pid_of "$n")" "node $n" CONT; done ;;
   wipe) for n in 1 2 3; do if [ -e "$(pid_of "$n")" ]; then finish "$(pid_of "$n")" "node $n" 20 KILL; fi; done; rm -rf "$DIR" ;;
   status) status ;;
+  pid) running "$(pid_of "${1:-1}")" || die "node ${1:-1} is not running"; cut -d' ' -f1 "$(pid_of "${1:-1}")" ;;
   leader) [ $# -gt 0 ] || die "of which topic?"; leader "$@" ;;
   tool) [ $# -gt 0 ] || die "which tool?"; tool "$@" ;;
-  *) die "usage: kafka.sh up [N] | down [N] | kill [N] | stop [N] | cont [N] | wipe | status | leader TOPIC [P] | tool NAME ARGS..." ;;
+  *) die "usage: kafka.sh up [N] | down [N] | kill [N] | stop [N] | cont [N] | wipe | status | pid [N] | leader TOPIC [P] | tool NAME ARGS..." ;;
 esac
