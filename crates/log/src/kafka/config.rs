@@ -29,7 +29,7 @@ pub struct KafkaConfig {
     pub queue_messages: u32,
     /// Bytes that may wait to be acknowledged. When there are as many, `append` waits.
     pub queue_bytes: u64,
-    /// Bytes that one reader of a partition keeps ahead.
+    /// Bytes of one answer of a broker for a partition. A reader keeps up to four ahead.
     pub fetch_bytes: u32,
     /// How long a call that needs an answer waits for it before it fails with [`LogError::Unavailable`].
     pub request_timeout: Duration,

@@ -65,8 +65,9 @@ impl Readers {
             .set("enable.partition.eof", "true")
             .set("allow.auto.create.topics", "false")
             .set("check.crcs", "true")
-            // What is fetched ahead of one reader is bounded; a full queue is looked at again soon, the default is a second.
-            .set("queued.max.messages.kbytes", (self.config.fetch_bytes / 1024).max(1).to_string())
+            // What is fetched ahead of one reader is bounded: four answers of the broker, so that it fetches while others are read (one alone
+            // made reading a fifth slower). A full queue is looked at again soon, the default is a second.
+            .set("queued.max.messages.kbytes", (self.config.fetch_bytes / 256).max(1).to_string())
             .set("fetch.message.max.bytes", self.config.fetch_bytes.max(1 << 20).to_string())
             .set("fetch.queue.backoff.ms", "5")
             .set("fetch.error.backoff.ms", "100")
