@@ -59,6 +59,8 @@ pub struct Plan {
     pub symbols: Vec<Symbol>,
     /// Connections.
     pub connections: usize,
+    /// What client order ids begin with: another for each run against the same exchange, which refuses the id of an open order.
+    pub prefix: String,
 }
 
 /// What came of it.
@@ -305,7 +307,7 @@ fn build(plan: &Plan, signer: &mut Signer, number: u64, action: &Action, request
     let (price, qty);
     let (account, method, mut pairs): (usize, &str, Vec<(&str, &str)>) = match *action {
         Action::Cancel { symbol, account, number } => {
-            id = format!("o{number}");
+            id = format!("{}{number}", plan.prefix);
             (
                 account,
                 "order.cancel",
@@ -317,7 +319,7 @@ fn build(plan: &Plan, signer: &mut Signer, number: u64, action: &Action, request
             )
         }
         Action::Place { symbol, account, sell, price: units, ioc } => {
-            id = format!("o{number}");
+            id = format!("{}{number}", plan.prefix);
             price = decimal(units);
             qty = decimal(plan.symbols[symbol].qty);
             (

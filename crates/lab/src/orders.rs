@@ -96,6 +96,7 @@ pub fn run(options: &Options) -> Result<Report, BenchError> {
         accounts,
         symbols,
         connections: options.connections,
+        prefix: "o".into(),
     };
     let (server_cpu, client_cpu) = (server.cpu_seconds(), cpu_seconds("self"));
     let probe = probe::start(data.path())?;

@@ -54,13 +54,14 @@ pub fn run(options: &Options) -> Result<Vec<Report>, BenchError> {
         accounts: orders::accounts(&admin, 100)?,
         symbols: orders::symbols(&admin, 10)?,
         connections: 8,
+        prefix: String::new(),
     };
     let service = if options.what == Away::Kafka { &fleet.kafka } else { &fleet.postgres };
     let (mut there, mut away, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=options.pairs {
-        let with = half(&plan, &fleet)?;
+        let with = half(Plan { prefix: format!("{pair}a"), ..plan.clone() }, &fleet)?;
         service.down()?;
-        let without = half(&plan, &fleet);
+        let without = half(Plan { prefix: format!("{pair}b"), ..plan.clone() }, &fleet);
         service.up()?;
         let without = without?;
         let lag = fleet.wait_current()?;
@@ -93,10 +94,10 @@ struct Half {
     cpu: f64,
 }
 
-fn half(plan: &Plan, fleet: &Fleet) -> Result<Half, BenchError> {
+fn half(plan: Plan, fleet: &Fleet) -> Result<Half, BenchError> {
     let cpu = cpu_seconds("self");
     let probe = probe::start(fleet.folder())?;
-    let outcome = load::run(plan)?;
+    let outcome = load::run(&plan)?;
     let disk = probe.finish()?;
     let p99 = outcome.latency.value_at_quantile(0.99) as f64;
     Ok(Half { outcome, p99, disk, cpu: cpu_seconds("self") - cpu })
@@ -106,6 +107,7 @@ fn half(plan: &Plan, fleet: &Fleet) -> Result<Half, BenchError> {
 fn report(options: &Options, name: &str, state: &str, mut halves: Vec<Half>, ratio: f64) -> Report {
     halves.sort_by(|a, b| a.p99.total_cmp(&b.p99));
     let errors = halves.iter().map(|half| half.outcome.errors).sum();
+    let first_error = halves.iter().find_map(|half| half.outcome.first_error.clone());
     let half = &halves[halves.len() / 2];
     let mut report = Report::new(
         "outage",
@@ -125,5 +127,8 @@ fn report(options: &Options, name: &str, state: &str, mut halves: Vec<Half>, rat
     half.disk.report(&mut report);
     report.set("durability", "sync");
     report.set("p99_ratio", ratio);
+    if let Some(error) = first_error {
+        report.set("first_error", error);
+    }
     report
 }
