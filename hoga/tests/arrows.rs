@@ -9,6 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hoga-log", &["hoga-core"]),
     ("hoga-engine", &["hoga-core", "hoga-log"]),
     ("hoga-store", &["hoga-core", "hoga-log"]),
+    ("hoga-feed", &["hoga-core", "hoga-log"]),
     ("hoga-sim", &["hoga-core"]),
     ("hoga-api", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store"]),
     ("hoga-lab", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-sim", "hoga-api"]),
