@@ -1,0 +1,110 @@
+//! A reader: from the bus into the queues of loops. It decodes nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hoga_log::LogError;
+use hoga_log::event_log::EventLog;
+use hoga_log::ring::{Full, Sender};
+
+use super::stats::Shared;
+use super::{Delivery, Input};
+
+/// How long a reader of one lane waits for a message before it looks whether it is to stop, and a reader of several before it looks at the
+/// next lane.
+const WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1));
+/// The pause of a reader all of whose queues are full. Work for a loop of a millisecond is there then.
+const FULL: Duration = Duration::from_micros(200);
+/// The pause before a log that is away is asked again.
+const AWAY: Duration = Duration::from_millis(100);
+
+/// A lane and what was read of it and found no room.
+pub(super) struct Lane {
+    number: u32,
+    next: u64,
+    waiting: VecDeque<Delivery>,
+}
+
+impl Lane {
+    pub(super) fn new(number: u32, next: u64) -> Lane {
+        Lane { number, next, waiting: VecDeque::new() }
+    }
+}
+
+pub(super) struct Reader<S: Send> {
+    pub(super) log: Arc<dyn EventLog>,
+    pub(super) topic: String,
+    pub(super) max: usize,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) loops: Vec<Sender<Input<S>>>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) stats: Arc<Shared>,
+}
+
+impl<S: Send> Reader<S> {
+    /// Reads until it is told to stop. A log that is away is waited for.
+    pub(super) fn run(mut self) -> Result<(), LogError> {
+        let mut turn = 0;
+        let mut read = Vec::new();
+        while !self.stop.load(Ordering::Acquire) {
+            let (mut some, mut full, mut away) = (false, false, false);
+            for at in 0..self.lanes.len() {
+                if !self.lanes[at].waiting.is_empty() && !self.deliver(at) {
+                    full = true;
+                    continue;
+                }
+                let lane = &mut self.lanes[at];
+                read.clear();
+                match self.log.read(&self.topic, lane.number, lane.next, self.max, &mut read) {
+                    Ok(next) => lane.next = next,
+                    Err(fault) if fault.is_transient() => away = true,
+                    Err(fault) => return Err(fault),
+                }
+                if !read.is_empty() {
+                    some = true;
+                    let (lane_number, now) = (lane.number, Instant::now());
+                    lane.waiting.extend(read.drain(..).map(|message| Delivery {
+                        lane: lane_number,
+                        read: now,
+                        message,
+                    }));
+                    full |= !self.deliver(at);
+                }
+            }
+            if full {
+                self.stats.reader_waited();
+                std::thread::sleep(FULL);
+            } else if away {
+                std::thread::sleep(AWAY);
+            } else if !some {
+                // Each in turn, so that none is found late more often than the others.
+                turn = (turn + 1) % self.lanes.len();
+                let lane = &self.lanes[turn];
+                let wait = if self.lanes.len() == 1 { WAIT.0 } else { WAIT.1 };
+                match self.log.wait_for(&self.topic, lane.number, lane.next, wait) {
+                    Ok(_) => {}
+                    Err(fault) if fault.is_transient() => std::thread::sleep(AWAY),
+                    Err(fault) => return Err(fault),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what waits of a lane into the queue of its loop; false when it is full.
+    fn deliver(&mut self, at: usize) -> bool {
+        let lane = &mut self.lanes[at];
+        let queue = &self.loops[lane.number as usize % self.loops.len()];
+        while let Some(delivery) = lane.waiting.pop_front() {
+            if let Err(Full(back)) = queue.try_send(Input::Tick(delivery)) {
+                if let Input::Tick(delivery) = back {
+                    lane.waiting.push_front(delivery);
+                }
+                return false;
+            }
+        }
+        true
+    }
+}
