@@ -6,6 +6,7 @@ use std::path::Path;
 use hoga_core::codec;
 use hoga_core::exchange::Exchange;
 use hoga_core::ids::Seq;
+use hoga_engine::{LIFECYCLE, PROJECTION, TRADES};
 use hoga_lab::crash::Offline;
 use hoga_log::LogError;
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog};
@@ -42,17 +43,25 @@ pub fn forget_group(group: &str, data: &Path) -> Result<(), End> {
     print(format_args!("group {group} is forgotten on {}", topics.join(", ")))
 }
 
+/// What the engine publishes. Consumers have topics of their own beside these.
+const ENGINE: [&str; 3] = [TRADES, LIFECYCLE, PROJECTION];
+
 /// A stopped system.
 pub struct Stopped;
 
 impl Offline for Stopped {
-    /// A message's number is its offset plus one, always: then none is missing and none was used twice.
+    /// In the engine's topics a message's number is its offset plus one, always: then none is missing and none was used twice.
     fn check_topics(&self, data: &Path) -> Result<u64, String> {
         let log =
             EmbeddedLog::open(data.join("log"), EmbeddedConfig::default()).map_err(|e| e.to_string())?;
         let mut messages = Vec::new();
         let mut count = 0;
-        for topic in log.topics() {
+        let topics: Vec<_> =
+            log.topics().into_iter().filter(|topic| ENGINE.contains(&topic.name.as_str())).collect();
+        if topics.len() != ENGINE.len() {
+            return Err(format!("of the topics {ENGINE:?} only these are there: {topics:?}"));
+        }
+        for topic in topics {
             for partition in 0..topic.partitions {
                 let mut next = 0;
                 loop {
