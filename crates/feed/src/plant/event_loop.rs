@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::hot::{CALM, Hot, Moving};
 use super::stats::{LoopCells, Shared};
-use super::{Delivery, Handler, Input, PlantConfig, Word};
+use super::{Batch, Delivery, Handler, Input, PlantConfig, Word};
 use crate::symbol::Symbol;
 use crate::tick::FeedTick;
 
@@ -141,7 +141,8 @@ impl<H: Handler> EventLoop<H> {
             self.take_words();
             self.queues.input.drain(self.batch, |input| inputs.push(input));
             self.cells().queue.store(self.queues.input.len() as u64, Ordering::Relaxed);
-            let busy = !inputs.is_empty();
+            let messages = inputs.len() as u64;
+            let busy = messages > 0;
             let mut oldest: Option<Instant> = None;
             for input in inputs.drain(..) {
                 match input {
@@ -167,7 +168,8 @@ impl<H: Handler> EventLoop<H> {
                 }
             }
             if busy || self.flushed.elapsed() >= self.idle {
-                self.handler.flush(busy);
+                let batch = Batch { read: oldest.unwrap_or(begun), messages };
+                self.handler.flush(busy.then_some(batch));
                 self.flushed = Instant::now();
             }
             self.end_window();
@@ -185,7 +187,7 @@ impl<H: Handler> EventLoop<H> {
                 self.handler.close(slot.symbol, state);
             }
         }
-        self.handler.flush(true);
+        self.handler.flush(None);
     }
 
     /// A message from the bus.

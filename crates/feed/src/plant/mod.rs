@@ -44,12 +44,21 @@ pub trait Handler: Send + 'static {
     /// A message that is no tick, with its lane and offset. Never called for a message that was handled.
     fn bad(&mut self, lane: u32, message: &StoredMessage, reason: &str);
 
-    /// After all that waited was handled, and at least every [`PlantConfig::idle`]: the place for what is done once for many ticks. `busy` says
-    /// whether there was anything.
-    fn flush(&mut self, busy: bool);
+    /// After all that waited was handled, and at least every [`PlantConfig::idle`]: the place for what is done once for many ticks. `batch` says
+    /// what was handled since the last call, when there was anything.
+    fn flush(&mut self, batch: Option<Batch>);
 
     /// Each symbol of this loop once, when the plant stops in order.
     fn close(&mut self, symbol: Symbol, state: Self::State);
+}
+
+/// What a loop handled at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// When the oldest of it was read from the bus; for ticks that another loop passed on, when they were taken from it.
+    pub read: Instant,
+    /// Messages, passed on or handled.
+    pub messages: u64,
 }
 
 /// How a plant is built.

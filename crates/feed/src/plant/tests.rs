@@ -99,7 +99,7 @@ impl Handler for Recorder {
         self.record.bad.lock().unwrap().push((lane, message.offset, reason.into()));
     }
 
-    fn flush(&mut self, _: bool) {}
+    fn flush(&mut self, _: Option<Batch>) {}
 
     fn close(&mut self, symbol: Symbol, (_, seen): Self::State) {
         self.record.closed.lock().unwrap().push((symbol.to_string(), seen));
@@ -287,7 +287,7 @@ fn a_panic_of_a_handler_is_told() {
             panic!("broken on purpose");
         }
         fn bad(&mut self, _: u32, _: &StoredMessage, _: &str) {}
-        fn flush(&mut self, _: bool) {}
+        fn flush(&mut self, _: Option<Batch>) {}
         fn close(&mut self, _: Symbol, (): ()) {}
     }
     let log = new_log(2);
