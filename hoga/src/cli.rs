@@ -389,6 +389,15 @@ pub enum Durability {
     None,
 }
 
+/// What carries ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TickBus {
+    /// The feed's spool, read in the same process
+    Inproc,
+    /// Apache Kafka
+    Kafka,
+}
+
 /// Where the benched event log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogBackend {
@@ -504,6 +513,31 @@ pub enum Bench {
         rate: String,
         /// Counted seconds.
         #[arg(long, default_value_t = 10.0, value_parser = positive)]
+        seconds: f64,
+        /// One JSON object a condition.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Ticks of many symbols from a feed over a bus through the plant's loops into the cache.
+    #[command(after_help = "Example: hoga bench ticks --bus inproc --rate 22000 --symbols 2000 --json")]
+    Ticks {
+        /// `inproc` (the feed's spool, read in this process) or `kafka` (a broker is started for it).
+        #[arg(long, value_enum, default_value = "inproc")]
+        bus: TickBus,
+        /// Ticks a second over all symbols, or `max`.
+        #[arg(long, default_value = "22000", value_name = "max|R")]
+        rate: String,
+        /// Symbols.
+        #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=99_999))]
+        symbols: u32,
+        /// Partitions of the bus.
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+        lanes: u32,
+        /// Loops that the partitions are divided among.
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+        loops: u32,
+        /// Counted seconds.
+        #[arg(long, default_value_t = 30.0, value_parser = positive)]
         seconds: f64,
         /// One JSON object a condition.
         #[arg(long)]

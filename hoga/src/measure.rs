@@ -63,18 +63,22 @@ pub fn bench(bench: Bench) -> Result<(), End> {
             emit(vec![hoga_lab::recover::run(commands, open_orders)?], json)
         }
         Bench::Log { backend, size, partitions, rate, seconds, json } => {
-            let rate = match rate.as_str() {
-                "max" => None,
-                text => {
-                    Some(cli::positive(text).map_err(|e| End::Usage(format!("--rate {text}: {e}, or max")))?)
-                }
-            };
+            let rate = rate_of(&rate)?;
             let backend = match backend {
                 LogBackend::Embedded => hoga_lab::event_log::Backend::Embedded,
                 LogBackend::Kafka => hoga_lab::event_log::Backend::Kafka,
             };
             let options = hoga_lab::event_log::Options { backend, size, partitions, rate, seconds };
             emit(hoga_lab::event_log::run(&options)?, json)
+        }
+        Bench::Ticks { bus, rate, symbols, lanes, loops, seconds, json } => {
+            let bus = match bus {
+                cli::TickBus::Inproc => hoga_lab::ticks::Bus::Inproc,
+                cli::TickBus::Kafka => hoga_lab::ticks::Bus::Kafka,
+            };
+            let options =
+                hoga_lab::ticks::Options { bus, rate: rate_of(&rate)?, symbols, lanes, loops, seconds };
+            emit(hoga_lab::ticks::run(&options)?, json)
         }
         Bench::Project { store, events, json } => {
             let store = match store {
@@ -92,6 +96,14 @@ pub fn bench(bench: Bench) -> Result<(), End> {
             emit(hoga_lab::outage::run(&options)?, json)
         }
         Bench::Idle { seconds, json } => emit(vec![hoga_lab::idle::run(seconds)?], json),
+    }
+}
+
+/// A rate, or `max` for none.
+fn rate_of(text: &str) -> Result<Option<f64>, End> {
+    match text {
+        "max" => Ok(None),
+        text => cli::positive(text).map(Some).map_err(|e| End::Usage(format!("--rate {text}: {e}, or max"))),
     }
 }
 

@@ -12,7 +12,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hoga-feed", &["hoga-core", "hoga-log"]),
     ("hoga-sim", &["hoga-core"]),
     ("hoga-api", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store"]),
-    ("hoga-lab", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-sim", "hoga-api"]),
+    (
+        "hoga-lab",
+        &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-feed", "hoga-sim", "hoga-api"],
+    ),
     ("hoga", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-sim", "hoga-api", "hoga-lab"]),
 ];
 

@@ -20,4 +20,5 @@ pub mod recover;
 pub mod report;
 pub mod request;
 pub mod services;
+pub mod ticks;
 pub mod trader;
