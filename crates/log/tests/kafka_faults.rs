@@ -318,11 +318,26 @@ fn one_broker_dies_hangs_and_comes_back() {
     close_in_time(&cluster, "dead", || drop(cluster.run(&["kill"])));
 }
 
+/// Processes that start together make the same topics, and ask brokers that have not heard of them yet.
+fn made_by_several_at_once(config: &KafkaConfig) {
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let log = KafkaLog::open(config.clone()).unwrap();
+                for number in 0..15 {
+                    log.create_topic(&TopicSpec::delete(&format!("made.{number}"), 2, 1 << 30)).unwrap();
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn three_brokers_lose_nothing_when_one_dies() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some(cluster) = Cluster::start(3) else { return };
     let config = KafkaConfig { replication: 3, min_insync: 2, ..cluster.config("two") };
+    made_by_several_at_once(&config);
 
     // A leader dies: the others take over, and writing goes on without it.
     let log = KafkaLog::open(config).unwrap();

@@ -224,12 +224,32 @@ impl<'a> Admin<'a> {
         }
     }
 
+    /// The settings of a topic that is there. A broker that has not heard of it yet answers with none at all, and is asked again.
+    fn known_settings(&self, name: &str) -> Result<BTreeMap<String, String>, LogError> {
+        let deadline = Instant::now() + self.config.request_timeout;
+        loop {
+            let settings = self.settings(name)?;
+            if settings.contains_key("cleanup.policy") {
+                return Ok(settings);
+            }
+            if Instant::now() >= deadline || (self.stop)() {
+                let reason = format!("the broker that was asked does not know the settings of topic {name}");
+                return Err(fault::unavailable(
+                    &self.config.bootstrap,
+                    "asking for a topic's settings",
+                    reason,
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// A topic as it is; `None` when there is none of the name. Waits until each partition has a leader.
     pub(super) fn find(&self, handle: &Handle, name: &str) -> Result<Option<Found>, LogError> {
         let Some((partitions, replication)) = shape(self.config, handle, name, self.stop)? else {
             return Ok(None);
         };
-        let settings = self.settings(name)?;
+        let settings = self.known_settings(name)?;
         let text = |key: &str| settings.get(key).cloned().unwrap_or_default();
         let number = |key: &str| text(key).parse::<i64>().unwrap_or(-1);
         Ok(Some(Found {
