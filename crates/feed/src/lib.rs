@@ -8,6 +8,7 @@
 //! without a lock.
 
 pub mod groups;
+pub mod monitor;
 pub mod plant;
 mod symbol;
 mod tick;

@@ -9,6 +9,7 @@ use hoga_core::folds::candle::{Candle, Interval, Tick};
 use hoga_core::ids::{Timestamp, TradeId};
 use hoga_core::money::{Amount, Price, Qty};
 use hoga_core::order::Side;
+use hoga_feed::monitor::{Counts, SymbolOrder, Verdict};
 use hoga_feed::plant::{Batch, Handler, Plant, PlantConfig, PlantFault};
 use hoga_feed::{FeedTick, Symbol};
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog, Message, StoredMessage, TopicSpec};
@@ -117,18 +118,14 @@ type Cache = Mutex<FxHashMap<Symbol, Output>>;
 struct Found {
     end_to_end: Histogram<u64>,
     process: Histogram<u64>,
-    ticks: u64,
-    violations: u64,
-    duplicates: u64,
-    missing: u64,
+    counts: Counts,
     bad: u64,
 }
 
-struct Symbols {
-    /// The highest number seen, and how many of those below were not.
-    highest: u64,
-    output: Option<Output>,
+struct State {
     symbol: Symbol,
+    order: SymbolOrder,
+    output: Option<Output>,
 }
 
 struct Worker {
@@ -136,30 +133,23 @@ struct Worker {
     counted: Arc<AtomicBool>,
     cache: Arc<Cache>,
     done: Arc<Mutex<Vec<Found>>>,
-    found: Option<Found>,
+    found: Found,
     planned: Vec<i64>,
     written: Vec<(Symbol, Output)>,
 }
 
-const GIVEN: &str = "it is given up when the first symbol is closed, and no tick comes after that";
-
 impl Handler for Worker {
-    type State = Symbols;
+    type State = State;
 
-    fn open(&mut self, symbol: Symbol) -> Symbols {
-        Symbols { highest: 0, output: None, symbol }
+    fn open(&mut self, symbol: Symbol) -> State {
+        State { symbol, order: SymbolOrder::new(), output: None }
     }
 
-    fn ticks(&mut self, state: &mut Symbols, ticks: &[FeedTick]) {
-        for FeedTick { seq, received, tick, .. } in ticks {
-            let found = self.found.as_mut().expect(GIVEN);
-            match *seq {
-                seq if seq == state.highest + 1 => {}
-                seq if seq > state.highest => found.missing += seq - state.highest - 1,
-                seq if seq == state.highest => found.duplicates += 1,
-                _ => found.violations += 1,
+    fn ticks(&mut self, state: &mut State, ticks: &[FeedTick]) {
+        for FeedTick { epoch, seq, received, tick, .. } in ticks {
+            if !matches!(state.order.number(*epoch, *seq), Verdict::New { .. } | Verdict::Late) {
+                continue;
             }
-            state.highest = state.highest.max(*seq);
             let open_time = Interval::M1.floor(tick.time);
             let last = (tick.time, tick.id, tick.price);
             match &mut state.output {
@@ -178,7 +168,7 @@ impl Handler for Worker {
     }
 
     fn bad(&mut self, _: u32, _: &StoredMessage, _: &str) {
-        self.found.as_mut().expect(GIVEN).bad += 1;
+        self.found.bad += 1;
     }
 
     fn flush(&mut self, batch: Option<Batch>) {
@@ -191,37 +181,33 @@ impl Handler for Worker {
         let counted = self.counted.load(Ordering::Relaxed);
         let now = self.start.elapsed().as_nanos() as u64;
         let mut planned = std::mem::take(&mut self.planned);
-        if let (Some(batch), true, Some(found)) = (batch, counted, &mut self.found) {
+        if let (Some(batch), true) = (batch, counted) {
             // Of the oldest, for all: those read later took less.
             let process = batch.read.elapsed().as_nanos() as u64;
-            found.process.saturating_record_n(process.max(1), planned.len() as u64);
-            found.ticks += planned.len() as u64;
+            self.found.process.saturating_record_n(process.max(1), planned.len() as u64);
             for planned in &planned {
-                found.end_to_end.saturating_record(now.saturating_sub(*planned as u64).max(1));
+                self.found.end_to_end.saturating_record(now.saturating_sub(*planned as u64).max(1));
             }
         }
         planned.clear();
         self.planned = planned;
     }
 
-    fn close(&mut self, _: Symbol, _: Symbols) {
-        if let Some(found) = self.found.take() {
-            self.done.lock().unwrap_or_else(PoisonError::into_inner).push(found);
-        }
+    fn close(&mut self, _: Symbol, state: State) {
+        self.found.counts.add(state.order.counts());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let found = std::mem::replace(&mut self.found, Found::new());
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).push(found);
     }
 }
 
 impl Found {
     fn new() -> Found {
-        Found {
-            end_to_end: histogram(),
-            process: histogram(),
-            ticks: 0,
-            violations: 0,
-            duplicates: 0,
-            missing: 0,
-            bad: 0,
-        }
+        Found { end_to_end: histogram(), process: histogram(), counts: Counts::default(), bad: 0 }
     }
 }
 
@@ -248,7 +234,7 @@ fn measure(log: &Arc<dyn EventLog>, options: &Options) -> Result<Ran, BenchError
         counted: counted.clone(),
         cache: cache.clone(),
         done: done.clone(),
-        found: Some(Found::new()),
+        found: Found::new(),
         planned: Vec::new(),
         written: Vec::new(),
     })?;
@@ -386,7 +372,8 @@ fn report(options: &Options, ran: &Ran) -> Report {
         end_to_end.add(&found.end_to_end).expect("the same bounds");
         process.add(&found.process).expect("the same bounds");
     }
-    let sum = |of: fn(&Found) -> u64| ran.found.iter().map(of).sum::<u64>();
+    let mut counts = Counts::default();
+    ran.found.iter().for_each(|found| counts.add(&found.counts));
     report.warmup_s = WARMUP.as_secs_f64();
     report.seconds = round1(ran.seconds);
     report.target_per_s = options.rate;
@@ -394,14 +381,15 @@ fn report(options: &Options, ran: &Ran) -> Report {
     report.latency = Latency::of_ns(&end_to_end);
     report.cpu_client_s = round1(ran.cpu_s);
     report.left_out = "processes: feed and loops are threads of one process; of what a processor makes: 24 h tickers, detected events".to_owned();
-    report.errors = sum(|found| found.bad) + u64::from(!ran.drained);
+    report.errors = ran.found.iter().map(|found| found.bad).sum::<u64>() + u64::from(!ran.drained);
     let process = Latency::of_ns(&process);
     report.set("process_p50_us", process.p50_us);
     report.set("process_p99_us", process.p99_us);
     report.set("process_p999_us", process.p999_us);
-    report.set("violations", sum(|found| found.violations));
-    report.set("duplicates", sum(|found| found.duplicates));
-    report.set("lost", sum(|found| found.missing).saturating_sub(sum(|found| found.violations)));
+    report.set("violations", counts.violations);
+    report.set("duplicates", counts.duplicates);
+    // What is missing in the middle, and what never came at the end.
+    report.set("lost", counts.lost() + ran.sent.saturating_sub(counts.ticks + counts.lost()));
     report.set("utilisation", (ran.utilisation * 1000.0).round() / 1000.0);
     report.set("reader_waited", ran.waited);
     report.set("sent", ran.sent);
