@@ -7,9 +7,11 @@
 //! A *lane* is a partition of the bus. A symbol belongs to one lane, a lane to one loop: so what happens to a symbol happens in order,
 //! without a lock.
 
+pub mod detect;
 pub mod groups;
 pub mod monitor;
 pub mod plant;
+pub mod state;
 mod symbol;
 mod tick;
 
