@@ -7,13 +7,18 @@
 
 mod arbiter;
 mod differ;
+mod pair;
+mod processor;
 mod switch;
+mod view;
 
 use std::fmt;
 
 pub use arbiter::Arbiter;
 pub use differ::{Differ, Difference, DifferenceKind, Mark};
+pub use pair::{Pair, PairConfig};
 pub use switch::{Health, Rule, Switch, Switched};
+pub use view::{View, ViewStats};
 
 /// One of the two groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,3 +67,6 @@ impl fmt::Display for GroupName {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -231,6 +231,16 @@ impl Plant {
         self.stats.read()
     }
 
+    /// For each lane the offset behind the last tick that its loop has taken.
+    pub fn lanes(&self) -> Vec<u64> {
+        self.stats.lanes()
+    }
+
+    /// Whether all its threads run. One that ended did so by a fault, which [`Plant::stop`] tells.
+    pub fn is_running(&self) -> bool {
+        !self.loops.iter().any(JoinHandle::is_finished) && !self.readers.iter().any(JoinHandle::is_finished)
+    }
+
     /// Waits until every lane has been handled up to these offsets, or the time is over; says whether it has.
     pub fn wait_handled(&self, offsets: &[u64], timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;

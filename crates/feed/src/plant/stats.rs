@@ -101,6 +101,10 @@ impl Shared {
         self.lanes[lane as usize].store(next, Ordering::Release);
     }
 
+    pub(super) fn lanes(&self) -> Vec<u64> {
+        self.lanes.iter().map(|lane| lane.load(Ordering::Acquire)).collect()
+    }
+
     pub(super) fn lane_count(&self) -> usize {
         self.lanes.len()
     }
@@ -135,7 +139,7 @@ impl Shared {
         };
         PlantStats {
             loops: self.loops.iter().enumerate().map(of).collect(),
-            lanes: self.lanes.iter().map(|lane| lane.load(Ordering::Acquire)).collect(),
+            lanes: self.lanes(),
             bad: get(&self.bad),
             waited: get(&self.waited),
         }
