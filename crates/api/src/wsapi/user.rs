@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hoga_core::event::{Event, EventRecord};
 use hoga_core::ids::{AccountId, Timestamp};
 use hoga_store::Notification;
+use serde_json::json;
 
 use super::pending::Shared;
 use crate::error::ApiError;
@@ -173,9 +174,9 @@ impl AccountSink for UserSink {
             self.shared.out.close(CloseCode::POLICY, "the key or login of a subscription is no longer good");
             return;
         }
-        let mut value = alerts::notification(&app.catalog(), notification);
-        value["e"] = "notification".into();
-        value["E"] = now.millis().into();
+        // Nested: clients take an unknown event with an `id` of its own for the answer to one of their requests (ccxt does).
+        let notification = alerts::notification(&app.catalog(), notification);
+        let value = json!({ "e": "notification", "E": now.millis(), "notification": notification });
         self.send(|out| {
             put(out, &value.to_string());
             true

@@ -37,7 +37,9 @@ fn an_alert_fires_is_told_and_its_order_is_placed_once() {
 
     let pushed = loop {
         // The deposit of the account may be told first.
-        let pushed = ws.notification().unwrap()["event"].clone();
+        let event = ws.notification().unwrap()["event"].clone();
+        assert!(event.get("id").is_none(), "an id of its own would make it the answer to a request: {event}");
+        let pushed = event["notification"].clone();
         if pushed["kind"] != "DEPOSIT" {
             break pushed;
         }

@@ -206,7 +206,11 @@ impl Pair {
         }
         let plants: Vec<Plant> =
             lock(&self.shared.members).iter_mut().filter_map(|member| member.plant.take()).collect();
-        plants.into_iter().fold(Ok(()), |result, plant| result.and(plant.stop()))
+        let mut result = Ok(());
+        for plant in plants {
+            result = result.and(plant.stop());
+        }
+        result
     }
 }
 
