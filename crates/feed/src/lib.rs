@@ -8,6 +8,7 @@
 //! without a lock.
 
 pub mod detect;
+pub mod gateway;
 pub mod groups;
 pub mod monitor;
 pub mod plant;

@@ -28,8 +28,10 @@ pub const MAX_ENCODED: usize = FIXED + Symbol::MAX;
 
 /// Version of the encoding.
 const VERSION: u8 = 1;
-/// Version, side and length of the symbol; epoch; seq, received, time, id, price, qty, quote.
-const FIXED: usize = 3 + 4 + 7 * 8;
+/// Version, side and length of the symbol; epoch; place, seq, received, time, id, price, qty, quote.
+const FIXED: usize = 3 + 4 + 8 * 8;
+/// Where the place in the lane is.
+const PLACE: usize = 3 + 4;
 
 /// Why bytes are no tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,13 +48,15 @@ pub enum DecodeError {
 }
 
 impl FeedTick {
-    /// Adds its bytes to `out`: version, side (0 buy, 1 sell), length of the symbol, epoch, seq, received, time, id, price, quantity, quote
-    /// amount (little-endian), and the symbol.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Adds its bytes to `out`: version, side (0 buy, 1 sell), length of the symbol, epoch, place, seq, received, time, id, price, quantity, quote
+    /// amount (little-endian), and the symbol. `place` is its number among all messages of its lane, from 1 without holes: by it whoever
+    /// copies the lane knows where to go on.
+    pub fn encode(&self, place: u64, out: &mut Vec<u8>) {
         let symbol = self.symbol.as_bytes();
         let tick = &self.tick;
         out.extend_from_slice(&[VERSION, u8::from(tick.taker_side == Side::Sell), symbol.len() as u8]);
         out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&place.to_le_bytes());
         out.extend_from_slice(&self.seq.to_le_bytes());
         for field in [self.received.0, tick.time.0] {
             out.extend_from_slice(&field.to_le_bytes());
@@ -62,6 +66,12 @@ impl FeedTick {
             out.extend_from_slice(&field.to_le_bytes());
         }
         out.extend_from_slice(symbol);
+    }
+
+    /// The place in its lane of an encoded tick; `None` for other bytes. As [`hoga_log::relay::RelayOptions`] wants it.
+    pub fn place_of(bytes: &[u8]) -> Option<u64> {
+        let place = bytes.get(PLACE..PLACE + 8)?;
+        (bytes[0] == VERSION).then(|| u64::from_le_bytes(place.try_into().expect("eight bytes")))
     }
 
     /// Reads what [`FeedTick::encode`] wrote.
@@ -91,19 +101,19 @@ impl FeedTick {
         let tick = FeedTick {
             symbol,
             epoch,
-            seq: word(0),
-            received: Timestamp(signed(1)),
+            seq: word(1),
+            received: Timestamp(signed(2)),
             tick: Tick {
-                time: Timestamp(signed(2)),
-                id: TradeId(word(3)),
-                price: Price(signed(4)),
-                qty: Qty(signed(5)),
-                quote: Amount(signed(6)),
+                time: Timestamp(signed(3)),
+                id: TradeId(word(4)),
+                price: Price(signed(5)),
+                qty: Qty(signed(6)),
+                quote: Amount(signed(7)),
                 taker_side,
             },
         };
         match tick.tick {
-            _ if tick.seq == 0 => Err(DecodeError::Field("number")),
+            _ if tick.seq == 0 || word(0) == 0 => Err(DecodeError::Field("number")),
             Tick { price: Price(..=0), .. } => Err(DecodeError::Field("price")),
             Tick { qty: Qty(..0), .. } | Tick { quote: Amount(..0), .. } => {
                 Err(DecodeError::Field("quantity"))
@@ -141,9 +151,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(tick in any_tick()) {
+        fn what_was_written_is_read(tick in any_tick(), place in 1..u64::MAX) {
             let mut bytes = Vec::new();
-            tick.encode(&mut bytes);
+            tick.encode(place, &mut bytes);
+            prop_assert_eq!(FeedTick::place_of(&bytes), Some(place));
             prop_assert!(bytes.len() <= MAX_ENCODED);
             prop_assert_eq!(FeedTick::decode(&bytes), Ok(tick));
             for cut in 0..bytes.len() {

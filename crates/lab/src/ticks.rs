@@ -12,7 +12,9 @@ use hoga_core::order::Side;
 use hoga_feed::monitor::{Counts, SymbolOrder, Verdict};
 use hoga_feed::plant::{Batch, Handler, Plant, PlantConfig, PlantFault};
 use hoga_feed::{FeedTick, Symbol};
-use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog, Message, StoredMessage, TopicSpec};
+use hoga_log::event_log::{
+    EmbeddedConfig, EmbeddedLog, EventLog, Message, StoredMessage, TopicSpec, partition_for,
+};
 use rustc_hash::FxHashMap;
 use serde_json::json;
 
@@ -269,6 +271,9 @@ fn busy(plant: &Plant) -> u64 {
 /// Makes ticks, each symbol in turn, by a plan of times.
 struct Feed {
     symbols: Vec<Symbol>,
+    /// The lane of each symbol, and the messages of each lane.
+    lanes: Vec<usize>,
+    places: Vec<u64>,
     sent: u64,
     /// Values of one append, one behind the other, and where each ends.
     bytes: Vec<u8>,
@@ -278,8 +283,18 @@ struct Feed {
 impl Feed {
     fn new(options: &Options) -> Result<Feed, BenchError> {
         let symbols = (0..options.symbols).map(|n| Symbol::parse(&format!("S{n:05}USDT")));
-        let symbols = symbols.collect::<Result<_, _>>().map_err(|e| BenchError::Unfit(e.to_string()))?;
-        Ok(Feed { symbols, sent: 0, bytes: Vec::new(), ends: Vec::new() })
+        let symbols: Vec<Symbol> =
+            symbols.collect::<Result<_, _>>().map_err(|e| BenchError::Unfit(e.to_string()))?;
+        let lane = |symbol: &Symbol| partition_for(symbol.as_bytes(), options.lanes) as usize;
+        let lanes = symbols.iter().map(lane).collect();
+        Ok(Feed {
+            symbols,
+            lanes,
+            places: vec![0; options.lanes as usize],
+            sent: 0,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+        })
     }
 
     /// Each symbol with the number of its last tick.
@@ -315,7 +330,11 @@ impl Feed {
             let now = offset + begun.elapsed().as_nanos() as u64;
             for number in sent..sent + count {
                 let planned = options.rate.map_or(now, |rate| offset + (number as f64 / rate * 1e9) as u64);
-                self.tick(before + number, planned).encode(&mut self.bytes);
+                let tick = self.tick(before + number, planned);
+                let place =
+                    &mut self.places[self.lanes[((before + number) % self.symbols.len() as u64) as usize]];
+                *place += 1;
+                tick.encode(*place, &mut self.bytes);
                 self.ends.push(self.bytes.len());
             }
             let symbols = self.symbols.len() as u64;

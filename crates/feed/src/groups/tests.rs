@@ -44,9 +44,9 @@ fn tick(symbol: &str, seq: u64) -> FeedTick {
 }
 
 fn append(log: &Arc<dyn EventLog>, ticks: &[FeedTick]) {
-    for tick in ticks {
+    for (place, tick) in (1..).zip(ticks) {
         let mut bytes = Vec::new();
-        tick.encode(&mut bytes);
+        tick.encode(place, &mut bytes);
         let message = Message { key: tick.symbol.as_bytes(), value: Some(&bytes), time: tick.received };
         log.append(TOPIC, &[message]).unwrap();
     }

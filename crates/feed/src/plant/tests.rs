@@ -29,11 +29,11 @@ fn tick(symbol: &str, seq: u64) -> FeedTick {
 }
 
 fn append(log: &Arc<dyn EventLog>, ticks: &[FeedTick]) {
-    let bytes: Vec<Vec<u8>> = ticks
-        .iter()
-        .map(|tick| {
+    let bytes: Vec<Vec<u8>> = (1..)
+        .zip(ticks)
+        .map(|(place, tick)| {
             let mut bytes = Vec::new();
-            tick.encode(&mut bytes);
+            tick.encode(place, &mut bytes);
             bytes
         })
         .collect();
