@@ -66,6 +66,7 @@ fn every_command_has_help_with_an_example() {
         "bench outage",
         "bench project",
         "bench recover",
+        "bench ticks",
         "config",
         "config check",
         "config show",

@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod groups;
 pub mod monitor;
 pub mod plant;
+pub mod sources;
 pub mod state;
 mod symbol;
 mod tick;

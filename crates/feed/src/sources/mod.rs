@@ -1,0 +1,27 @@
+//! Where trades come from.
+
+mod simulator;
+
+use std::time::Duration;
+
+use crate::gateway::SourceTrade;
+
+pub use simulator::{Burst, HotSymbol, Simulator, SimulatorConfig, SimulatorError};
+
+/// Whether more will come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// More will come.
+    Open,
+    /// That was all.
+    Ended,
+}
+
+/// Gives trades as time goes on.
+///
+/// **Law:** the trades of a symbol come in the order in which they happened. What is due when it is asked is given, however late it is asked:
+/// nothing is left out because nobody asked in time.
+pub trait Source: Send {
+    /// Adds what is due at this time since the start to `out`, up to `most`; what is over comes with the next call.
+    fn poll(&mut self, at: Duration, most: usize, out: &mut Vec<SourceTrade>) -> Flow;
+}
