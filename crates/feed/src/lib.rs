@@ -15,6 +15,8 @@ pub mod plant;
 pub mod sources;
 pub mod state;
 mod symbol;
+#[cfg(test)]
+mod testing;
 mod tick;
 
 pub use symbol::{Symbol, SymbolError};

@@ -1,64 +1,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hoga_core::folds::candle::Tick;
-use hoga_core::ids::{Timestamp, TradeId};
-use hoga_core::money::{Amount, Price, Qty, SCALE};
-use hoga_core::order::Side;
-use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec};
+use hoga_core::money::{Price, SCALE};
 
 use super::*;
 use crate::detect::EventKind;
 use crate::state::Output;
 use crate::symbol::Symbol;
+use crate::testing::{TOPIC, append, new_log, tick, wait_until};
 use crate::tick::FeedTick;
 
-const TOPIC: &str = "market.ticks";
 const LANES: u32 = 3;
-const LONG: Duration = Duration::from_secs(30);
-
-fn new_log() -> Arc<dyn EventLog> {
-    let log: Arc<dyn EventLog> = Arc::new(MemoryLog::new());
-    log.create_topic(&TopicSpec::delete(TOPIC, LANES, u64::MAX)).unwrap();
-    log
-}
-
-fn tick(symbol: &str, seq: u64) -> FeedTick {
-    let price = 100 * SCALE + (seq as i64 * 7_919) % 1000;
-    FeedTick {
-        symbol: Symbol::parse(symbol).unwrap(),
-        epoch: 1,
-        seq,
-        received: Timestamp(seq as i64),
-        tick: Tick {
-            time: Timestamp(1_700_000_000_000_000 + seq as i64 * 50_000),
-            id: TradeId(seq),
-            price: Price(price),
-            qty: Qty(SCALE),
-            quote: Amount(price),
-            taker_side: Side::Buy,
-        },
-    }
-}
-
-fn append(log: &Arc<dyn EventLog>, ticks: &[FeedTick]) {
-    for (place, tick) in (1..).zip(ticks) {
-        let mut bytes = Vec::new();
-        tick.encode(place, &mut bytes);
-        let message = Message { key: tick.symbol.as_bytes(), value: Some(&bytes), time: tick.received };
-        log.append(TOPIC, &[message]).unwrap();
-    }
-}
-
-fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !ready() {
-        assert!(begun.elapsed() < LONG, "{what}: not within {LONG:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 fn config() -> PairConfig {
     PairConfig { look_every: Duration::from_millis(5), ..PairConfig::new(TOPIC, 2) }
@@ -107,7 +61,7 @@ fn check_seen(seen: &[Arc<Output>], symbols: &[String], last: u64) {
 
 #[test]
 fn traffic_moves_under_load_and_readers_notice_nothing() {
-    let log = new_log();
+    let log = new_log(LANES);
     let symbols: Vec<String> = (0..20).map(|n| format!("S{n}")).collect();
     let pair = Pair::start(&log, config()).unwrap();
     let reader = pair.view().subscribe();
@@ -151,7 +105,7 @@ fn traffic_moves_under_load_and_readers_notice_nothing() {
 
 #[test]
 fn a_version_with_one_wrong_candle_rule_is_named_before_traffic_goes_to_it() {
-    let log = new_log();
+    let log = new_log(LANES);
     let symbols = ["BTC", "ETH", "XRP"].map(str::to_owned);
     let wrong: fn(&mut FeedTick) = |tick| {
         // As a fold would that takes a trade of a full minute into the one before.
@@ -184,7 +138,7 @@ fn a_version_with_one_wrong_candle_rule_is_named_before_traffic_goes_to_it() {
 
 #[test]
 fn when_the_shown_group_breaks_the_other_is_shown_and_it_can_be_rebuilt() {
-    let log = new_log();
+    let log = new_log(LANES);
     let symbols = ["BTC", "ETH"].map(str::to_owned);
     let breaks: fn(&mut FeedTick) =
         |tick| assert!(tick.seq != 500 || BROKEN.swap(true, Ordering::Relaxed), "broken on purpose");
@@ -217,7 +171,7 @@ fn when_the_shown_group_breaks_the_other_is_shown_and_it_can_be_rebuilt() {
 
 #[test]
 fn a_detected_event_is_told_once_though_both_groups_see_it() {
-    let log = new_log();
+    let log = new_log(LANES);
     let pair = Pair::start(&log, config()).unwrap();
     let events = pair.view().subscribe_events();
     let mut ticks: Vec<FeedTick> = (1..=100).map(|seq| tick("BTC", seq)).collect();
@@ -231,7 +185,7 @@ fn a_detected_event_is_told_once_though_both_groups_see_it() {
 
 #[test]
 fn a_gap_is_seen_as_stale_until_it_is_filled() {
-    let log = new_log();
+    let log = new_log(LANES);
     let pair = Pair::start(&log, config()).unwrap();
     let name = Symbol::parse("BTC").unwrap();
     append(&log, &[tick("BTC", 1), tick("BTC", 3)]);

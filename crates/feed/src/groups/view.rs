@@ -57,6 +57,20 @@ pub struct View {
     bad: [AtomicU64; 2],
 }
 
+/// Sends to all; those that have gone are forgotten. How many were cut off because they did not read.
+fn tell<T: Clone>(subscribers: &mut Vec<SyncSender<T>>, what: &T) -> u64 {
+    let mut cut_off = 0;
+    subscribers.retain(|to| match to.try_send(what.clone()) {
+        Ok(()) => true,
+        Err(TrySendError::Full(_)) => {
+            cut_off += 1;
+            false
+        }
+        Err(TrySendError::Disconnected(_)) => false,
+    });
+    cut_off
+}
+
 fn place(output: &Output) -> (u32, u64) {
     (output.mark.epoch, output.mark.seq)
 }
@@ -123,7 +137,7 @@ impl View {
 
     /// A detected event of either group: the first is told, the second is known.
     pub(super) fn event(&self, _: GroupName, event: DetectedEvent) {
-        let mut inner = self.lock();
+        let inner = &mut *self.lock();
         let name = (event.symbol, event.epoch, event.seq, event.kind);
         if inner.events.contains(&name) {
             return;
@@ -133,11 +147,7 @@ impl View {
         }
         inner.events.push_back(name);
         inner.stats.events += 1;
-        let before = inner.event_subscribers.len();
-        inner.event_subscribers.retain(|to| {
-            !matches!(to.try_send(event), Err(TrySendError::Full(_) | TrySendError::Disconnected(_)))
-        });
-        inner.stats.cut_off += (before - inner.event_subscribers.len()) as u64;
+        inner.stats.cut_off += tell(&mut inner.event_subscribers, &event);
     }
 
     pub(super) fn stale(&self, group: GroupName, more: i64) {
@@ -218,9 +228,55 @@ impl Inner {
             return;
         }
         self.stats.shown += 1;
-        let before = self.subscribers.len();
-        self.subscribers.retain(|to| to.try_send(output.clone()).is_ok());
-        self.stats.cut_off += (before - self.subscribers.len()) as u64;
+        self.stats.cut_off += tell(&mut self.subscribers, &output);
         self.shown.insert(output.symbol, output);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{StateConfig, SymbolState};
+    use crate::testing::tick;
+
+    /// What a group puts out after each of so many ticks.
+    fn outputs(ticks: std::ops::RangeInclusive<u64>) -> Vec<Output> {
+        let first = tick("A", 1);
+        let mut state = SymbolState::new(first.symbol, &StateConfig::default());
+        let mut all = Vec::new();
+        for seq in 1..=*ticks.end() {
+            let tick = tick("A", seq);
+            state.take(&tick, tick.received);
+            all.push(state.output().unwrap());
+        }
+        all.split_off(*ticks.start() as usize - 1)
+    }
+
+    #[test]
+    fn a_group_that_is_behind_shows_nothing_below_what_was_shown() {
+        let view = View::new();
+        let reader = view.subscribe();
+        view.offer(GroupName::A, &mut outputs(1..=10));
+        view.offer(GroupName::B, &mut outputs(1..=4));
+        view.switch(GroupName::B);
+        view.offer(GroupName::B, &mut outputs(5..=12));
+        let seen: Vec<u64> = reader.try_iter().map(|output| output.mark.seq).collect();
+        assert_eq!(seen, (1..=12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn only_subscribers_that_do_not_read_are_cut_off() {
+        let view = View::new();
+        drop(view.subscribe());
+        let lazy = view.subscribe();
+        view.offer(GroupName::A, &mut outputs(1..=1));
+        assert_eq!(view.stats().cut_off, 0, "one has only gone");
+        for seq in 2..=WAITING as u64 + 1 {
+            let mut output = outputs(1..=1);
+            output[0].mark.seq = seq;
+            view.offer(GroupName::A, &mut output);
+        }
+        assert_eq!(view.stats().cut_off, 1);
+        assert_eq!(lazy.iter().count(), WAITING, "what was sent before is there");
     }
 }

@@ -21,8 +21,8 @@ enum Seat<S> {
     Here(S),
     /// On the loop with this number, which gets its ticks from here.
     Away(usize),
-    /// On its way back from there: its ticks wait here.
-    Returning,
+    /// On its way back from the loop with this number: its ticks wait here.
+    Returning(usize),
 }
 
 /// A symbol, on the loop of its lane or on one of its own.
@@ -178,7 +178,7 @@ impl<H: Handler> EventLoop<H> {
                 let before = self.cells().busy_ns.load(Ordering::Relaxed);
                 self.cells().busy_ns.store(before + begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
-            if last && !there && !busy && self.returning == 0 {
+            if last && !there && !busy && (self.returning == 0 || !self.awaits_a_living_loop()) {
                 break;
             }
         }
@@ -279,21 +279,33 @@ impl<H: Handler> EventLoop<H> {
             Seat::Away(to) => {
                 let to = &self.queues.inputs[*to];
                 self.stats.more_in_flight(count);
+                // Where they do not arrive a thread has failed: the plant ends, and says why.
                 for tick in slot.pending.drain(..) {
                     pass_on(to, Input::Forward(tick));
                 }
                 Instant::now()
             }
-            Seat::Returning => {
+            Seat::Returning(from) => {
+                let from = *from;
                 // They stay pending until it is back. Too many: the loop has to wait for it, or the order would be lost.
-                if slot.pending.len() >= self.most_waiting {
-                    while matches!(self.slots[at].as_ref().map(|slot| &slot.seat), Some(Seat::Returning)) {
-                        self.queues.words.wait(self.idle);
-                        self.take_words();
-                    }
-                    return self.work_on(at, Instant::now());
+                if slot.pending.len() < self.most_waiting {
+                    return clock;
                 }
-                clock
+                loop {
+                    // Looked at before the words: what was sent before the end is in them.
+                    let failed = self.queues.inputs[from].is_closed();
+                    self.take_words();
+                    let Some(slot) = &mut self.slots[at] else { return clock };
+                    if !matches!(slot.seat, Seat::Returning(_)) {
+                        return self.work_on(at, Instant::now());
+                    }
+                    if failed {
+                        // Its state went down with that loop. The plant ends, and says why; the others go on until then.
+                        slot.pending.clear();
+                        return Instant::now();
+                    }
+                    self.queues.words.wait(self.idle);
+                }
             }
         }
     }
@@ -316,6 +328,14 @@ impl<H: Handler> EventLoop<H> {
         }
     }
 
+    /// Whether a symbol that is on its way back can still arrive.
+    fn awaits_a_living_loop(&self) -> bool {
+        self.slots.iter().flatten().any(|slot| match slot.seat {
+            Seat::Returning(from) => !self.queues.inputs[from].is_closed(),
+            _ => false,
+        })
+    }
+
     fn take_words(&mut self) {
         let mut words = Vec::new();
         self.queues.words.drain(usize::MAX, |word| words.push(word));
@@ -332,7 +352,7 @@ impl<H: Handler> EventLoop<H> {
         let Some(at) = self.index.get(&symbol) else { return };
         let slot = self.slots[*at].as_mut().expect("the index names slots that are taken");
         if let Seat::Away(to) = slot.seat {
-            slot.seat = Seat::Returning;
+            slot.seat = Seat::Returning(to);
             self.returning += 1;
             // Stands for the ticks that wait for it here.
             self.stats.more_in_flight(1);

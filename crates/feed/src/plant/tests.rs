@@ -1,55 +1,10 @@
 use std::sync::Mutex;
 
-use hoga_core::folds::candle::Tick;
-use hoga_core::ids::{Timestamp, TradeId};
-use hoga_core::money::{Amount, Price, Qty};
-use hoga_core::order::Side;
-use hoga_log::event_log::{MemoryLog, Message, TopicSpec};
+use hoga_core::ids::Timestamp;
+use hoga_log::event_log::Message;
 
 use super::*;
-
-const TOPIC: &str = "market.ticks";
-const LONG: Duration = Duration::from_secs(30);
-
-fn tick(symbol: &str, seq: u64) -> FeedTick {
-    FeedTick {
-        symbol: Symbol::parse(symbol).unwrap(),
-        epoch: 1,
-        seq,
-        received: Timestamp(seq as i64),
-        tick: Tick {
-            time: Timestamp(seq as i64),
-            id: TradeId(seq),
-            price: Price(100 + seq as i64),
-            qty: Qty(1),
-            quote: Amount(100),
-            taker_side: Side::Buy,
-        },
-    }
-}
-
-fn append(log: &Arc<dyn EventLog>, ticks: &[FeedTick]) {
-    let bytes: Vec<Vec<u8>> = (1..)
-        .zip(ticks)
-        .map(|(place, tick)| {
-            let mut bytes = Vec::new();
-            tick.encode(place, &mut bytes);
-            bytes
-        })
-        .collect();
-    let messages: Vec<Message<'_>> = ticks
-        .iter()
-        .zip(&bytes)
-        .map(|(tick, bytes)| Message { key: tick.symbol.as_bytes(), value: Some(bytes), time: tick.received })
-        .collect();
-    log.append(TOPIC, &messages).unwrap();
-}
-
-fn new_log(lanes: u32) -> Arc<dyn EventLog> {
-    let log: Arc<dyn EventLog> = Arc::new(MemoryLog::new());
-    log.create_topic(&TopicSpec::delete(TOPIC, lanes, u64::MAX)).unwrap();
-    log
-}
+use crate::testing::{LONG, TOPIC, append, new_log, tick, wait_until};
 
 fn ends(log: &Arc<dyn EventLog>, lanes: u32) -> Vec<u64> {
     (0..lanes).map(|lane| log.end_offset(TOPIC, lane).unwrap()).collect()
@@ -134,14 +89,6 @@ fn check(record: &Record, expected: &[(String, u64)]) -> Vec<(String, Seen)> {
         assert_eq!(seen.seqs, (1..=*count).collect::<Vec<_>>(), "{name}: all, once, in order");
     }
     closed
-}
-
-fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !ready() {
-        assert!(begun.elapsed() < LONG, "{what}: not within {LONG:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -312,4 +259,69 @@ fn a_plant_that_cannot_work_is_refused_by_name() {
         let new = |number| Recorder { number, record: record.clone(), slow: None };
         assert!(Plant::start(&log, &spoil, &[], new).is_err(), "{spoil:?}");
     }
+}
+
+/// The number of a tick at which [`Fails`] fails.
+const POISON: u64 = 1_000_000;
+
+/// Takes 5 ms for each call for a symbol that begins with HOT.
+struct Fails;
+
+impl Handler for Fails {
+    type State = Symbol;
+    fn open(&mut self, symbol: Symbol) -> Symbol {
+        symbol
+    }
+    fn ticks(&mut self, symbol: &mut Symbol, ticks: &[FeedTick]) {
+        assert!(ticks.iter().all(|tick| tick.seq != POISON), "broken on purpose");
+        if symbol.as_str().starts_with("HOT") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    fn bad(&mut self, _: u32, _: &StoredMessage, _: &str) {}
+    fn flush(&mut self, _: Option<Batch>) {}
+    fn close(&mut self, _: Symbol, _: Symbol) {}
+}
+
+/// A plant whose loops take one message at a time, with HOT and HOT2 on the one loop for hot symbols; and the number of their next ticks.
+fn with_two_away(log: &Arc<dyn EventLog>) -> (Plant, u64) {
+    let hot = Hot { window: Duration::from_millis(20), loops: 1, ..Hot::default() };
+    let config = PlantConfig { hot: Some(hot), queue: 1024, batch: 1, ..PlantConfig::new(TOPIC, 1) };
+    let plant = Plant::start(log, &config, &[], |_| Fails).unwrap();
+    let mut seq = 0;
+    wait_until("both are away", || {
+        seq += 1;
+        append(log, &[tick("HOT", seq), tick("HOT2", seq), tick("A", seq)]);
+        plant.stats().loops[0].away == 2
+    });
+    (plant, seq + 1)
+}
+
+#[test]
+fn when_a_hot_loop_fails_the_plant_says_so_and_ends() {
+    let log = new_log(1);
+    let (plant, next) = with_two_away(&log);
+    append(&log, &[tick("HOT", POISON)]);
+    wait_until("it has failed", || !plant.is_running());
+    // More than its queue holds: nobody waits for it.
+    append(&log, &(next..next + 2000).flat_map(|seq| [tick("HOT", seq), tick("A", seq)]).collect::<Vec<_>>());
+    wait_until("the others go on", || plant.lanes() == ends(&log, 1));
+    let fault = plant.stop().unwrap_err().to_string();
+    assert!(fault.contains("broken on purpose"), "{fault}");
+}
+
+#[test]
+fn a_loop_does_not_wait_for_a_symbol_that_a_failed_loop_had() {
+    let log = new_log(1);
+    let (plant, next) = with_two_away(&log);
+    // While the loop works on these, HOT is calm for so long that it is called back; the mark of that waits behind the tick that fails.
+    let mut backlog: Vec<FeedTick> = (next..next + 150).map(|seq| tick("HOT2", seq)).collect();
+    backlog.push(tick("HOT2", POISON));
+    append(&log, &backlog);
+    wait_until("it has failed", || !plant.is_running());
+    // More than may wait for one that is on its way back.
+    append(&log, &(next..next + 2000).flat_map(|seq| [tick("HOT", seq), tick("A", seq)]).collect::<Vec<_>>());
+    wait_until("the others go on", || plant.lanes() == ends(&log, 1));
+    let fault = plant.stop().unwrap_err().to_string();
+    assert!(fault.contains("broken on purpose"), "{fault}");
 }
