@@ -42,6 +42,11 @@ impl EventKind {
             EventKind::VolumeSurge => "volume_surge",
         }
     }
+
+    /// From what [`EventKind::as_str`] gives.
+    pub fn parse(text: &str) -> Option<EventKind> {
+        [EventKind::PriceSpike, EventKind::VolumeSurge].into_iter().find(|kind| kind.as_str() == text)
+    }
 }
 
 /// A message of the topic `market.events`. It is known by symbol, epoch, seq and kind, so that a repetition can be dropped.

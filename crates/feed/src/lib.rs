@@ -7,6 +7,8 @@
 //! A *lane* is a partition of the bus. A symbol belongs to one lane, a lane to one loop: so what happens to a symbol happens in order,
 //! without a lock.
 
+pub mod bus;
+pub mod cache;
 pub mod detect;
 pub mod gateway;
 pub mod groups;

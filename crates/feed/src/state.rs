@@ -43,6 +43,9 @@ pub struct Output {
     pub symbol: Symbol,
     /// Place and hashes.
     pub mark: Mark,
+    /// The lowest number that is in it and was not in the output before: between two outputs of which the later begins at most one above the
+    /// earlier's `mark.seq`, nothing is missing. 1 where it stands for everything.
+    pub first: u64,
     /// The latest trade by (time, id); never one before that of an earlier output.
     pub time: Timestamp,
     /// Its price.
@@ -69,6 +72,8 @@ pub struct SymbolState {
     ticker: Ticker24h,
     too_old: u64,
     changed: Vec<CandleChange>,
+    /// Place of the last output.
+    put_out: (u32, u64),
 }
 
 impl SymbolState {
@@ -84,7 +89,13 @@ impl SymbolState {
             ticker: Ticker24h::new(),
             too_old: 0,
             changed: Vec::new(),
+            put_out: (0, 0),
         }
+    }
+
+    /// Begins at this tick instead of at number 1: what was before it is not there to be read any more. Only for one that has seen nothing.
+    pub fn begin_at(&mut self, tick: &FeedTick) {
+        self.order.begin_at(tick.epoch, tick.seq);
     }
 
     /// Takes a tick that is handled at `now`; says what it was. Only new and late ones change anything.
@@ -123,15 +134,39 @@ impl SymbolState {
         }
         let mut candles = std::mem::take(&mut self.changed);
         candles.sort_by_key(|change| (change.interval, change.candle.open_time));
-        Some(Output {
+        let mark = self.mark();
+        let first = if self.put_out.0 == mark.epoch { (self.put_out.1 + 1).min(mark.seq) } else { 1 };
+        self.put_out = (mark.epoch, mark.seq);
+        Some(self.put(mark, first, latest, candles))
+    }
+
+    /// All of it as an output, with every candle that is kept; none before the first tick. It changes nothing.
+    pub fn snapshot(&self) -> Option<Output> {
+        let latest = self.latest?;
+        let of_fold = |fold: &CandleFold| {
+            let interval = fold.interval();
+            let newest = fold.latest().map(|candle| candle.open_time);
+            let change = move |candle: &Candle| CandleChange {
+                interval,
+                candle: *candle,
+                closed: Some(candle.open_time) != newest,
+            };
+            fold.kept().map(change).collect::<Vec<_>>()
+        };
+        Some(self.put(self.mark(), 1, latest, self.candles.iter().flat_map(of_fold).collect()))
+    }
+
+    fn put(&self, mark: Mark, first: u64, latest: Tick, candles: Vec<CandleChange>) -> Output {
+        Output {
             symbol: self.symbol,
-            mark: self.mark(),
+            mark,
+            first,
             time: latest.time,
             last: latest.price,
             last_qty: latest.qty,
             stale: self.order.is_stale(),
             candles,
-        })
+        }
     }
 
     /// Place and hashes of the state.
@@ -296,6 +331,7 @@ mod tests {
                 let output = straight.output().unwrap();
                 let place = (output.time, output.mark.seq);
                 prop_assert!(last.is_none_or(|(time, seq)| time <= place.0 && seq < place.1));
+                prop_assert_eq!(output.first, output.mark.seq);
                 last = Some(place);
             }
             let mut other = state();
@@ -338,6 +374,7 @@ mod tests {
             for part in ticks.chunks(cut) {
                 part.iter().for_each(|tick| { merged.take(tick, tick.received); });
                 let output = merged.output().unwrap();
+                prop_assert_eq!(output.first, part[0].seq);
                 prop_assert_eq!(Some(&output.mark), marks.get(&output.mark.seq));
                 compared += 1;
             }

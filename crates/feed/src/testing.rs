@@ -9,6 +9,7 @@ use hoga_core::money::{Amount, Price, Qty, SCALE};
 use hoga_core::order::Side;
 use hoga_log::event_log::{EventLog, MemoryLog, Message, TopicSpec};
 
+use crate::bus::{Bus, LogBus};
 use crate::symbol::Symbol;
 use crate::tick::FeedTick;
 
@@ -50,10 +51,33 @@ pub(crate) fn new_log(lanes: u32) -> Arc<dyn EventLog> {
     log
 }
 
+pub(crate) fn bus(log: &Arc<dyn EventLog>) -> Arc<dyn Bus> {
+    Arc::new(LogBus::new(log.clone(), TOPIC).unwrap())
+}
+
 pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !ready() {
         assert!(begun.elapsed() < LONG, "{what}: not within {LONG:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// The Redis server for tests; none, and a word about it, where none was named.
+#[cfg(feature = "redis")]
+pub(crate) fn redis(what: &str) -> Option<String> {
+    let url = std::env::var("HOGA_TEST_REDIS").ok();
+    if url.is_none() {
+        println!("SKIP {what}: HOGA_TEST_REDIS names no server");
+    }
+    url
+}
+
+/// A name that no other test has.
+#[cfg(feature = "redis")]
+pub(crate) fn fresh(name: &str) -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+    format!("test-{name}-{nanos}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -9,6 +9,7 @@ use hoga_core::folds::candle::{Candle, Interval, Tick};
 use hoga_core::ids::{Timestamp, TradeId};
 use hoga_core::money::{Amount, Price, Qty};
 use hoga_core::order::Side;
+use hoga_feed::bus::LogBus;
 use hoga_feed::monitor::{Counts, SymbolOrder, Verdict};
 use hoga_feed::plant::{Batch, Handler, Plant, PlantConfig, PlantFault};
 use hoga_feed::{FeedTick, Symbol};
@@ -230,8 +231,9 @@ fn measure(log: &Arc<dyn EventLog>, options: &Options) -> Result<Ran, BenchError
     let start = Instant::now();
     let (counted, cache, done) =
         (Arc::new(AtomicBool::new(false)), Arc::new(Cache::default()), Arc::new(Mutex::new(Vec::new())));
-    let config = PlantConfig { hot: None, ..PlantConfig::new(TOPIC, options.loops) };
-    let plant = Plant::start(log, &config, &[], |_| Worker {
+    let config = PlantConfig { hot: None, ..PlantConfig::new(options.loops) };
+    let bus: Arc<dyn hoga_feed::bus::Bus> = Arc::new(LogBus::new(log.clone(), TOPIC)?);
+    let plant = Plant::start(&bus, &config, &[], |_| Worker {
         start,
         counted: counted.clone(),
         cache: cache.clone(),

@@ -8,6 +8,7 @@
 //!   `hoga journal verify|dump|stats`.
 //! - [`event_log`]: topics, partitions and offsets; in memory, in segment files, or on Apache Kafka.
 //! - [`relay`]: carries a local event log to one over the network.
+//! - [`lease`]: which of several candidates leads, and in which epoch.
 //! - [`lag`]: how far groups are behind, why, and when that will be over.
 //! - [`consumer`]: what reads them: groups with members, order by key, commits, dead letters.
 //!
@@ -21,6 +22,7 @@ pub mod journal;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod lag;
+pub mod lease;
 #[cfg(all(test, feature = "model"))]
 mod model;
 pub mod relay;

@@ -131,6 +131,16 @@ impl Differ {
         found
     }
 
+    /// In how many symbols the groups differ.
+    pub fn differing(&self) -> u64 {
+        self.pairs.values().filter(|pair| pair.difference.is_some()).count() as u64
+    }
+
+    /// Symbols that either group has put out.
+    pub fn symbols(&self) -> usize {
+        self.pairs.len()
+    }
+
     /// Outputs that were compared, and those that only one group had.
     pub fn counts(&self) -> (u64, u64) {
         (self.pairs.values().map(|pair| pair.compared).sum(), self.skipped)

@@ -1,24 +1,29 @@
 //! Groups A and B: the same ticks worked on twice, and which of the two is shown.
 //!
 //! Both groups read the same log and number their outputs alike, so an output is known by (symbol, epoch, seq) and must be the same bytes in
-//! both. From this follow three things: readers may take whichever comes first ([`Arbiter`]), traffic moves from one to the other
+//! both. From this follow three things: readers may take whichever comes first ([`Shows::First`]), traffic moves from one to the other
 //! without a gap, a repetition or a step back ([`Switch`]), and a new version is compared with the old one before anybody sees
 //! it ([`Differ`]).
+//!
+//! A group is one [`Member`] that leads and others that follow, and a cache that only the leader can write ([`crate::cache`]). Members and the [`Desk`]
+//! meet in the two caches alone, so they are threads of one process or processes on several machines, as one likes.
 
-mod arbiter;
+mod board;
+mod desk;
 mod differ;
-mod pair;
+mod member;
 mod processor;
 mod switch;
 mod view;
 
 use std::fmt;
 
-pub use arbiter::Arbiter;
+pub use desk::{Desk, DeskConfig, GroupInfo};
 pub use differ::{Differ, Difference, DifferenceKind, Mark};
-pub use pair::{Pair, PairConfig};
+pub use member::{Member, MemberConfig, MemberStatus};
+pub use processor::Tamper;
 pub use switch::{Health, Rule, Switch, Switched};
-pub use view::{View, ViewStats};
+pub use view::{Shows, Update, View, ViewStats};
 
 /// One of the two groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

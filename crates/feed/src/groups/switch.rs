@@ -84,9 +84,9 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Shows A.
-    pub fn new(rule: Rule) -> Switch {
-        Switch { rule, active: GroupName::A, last_automatic: None, count: 0 }
+    /// Shows this group.
+    pub fn new(rule: Rule, active: GroupName) -> Switch {
+        Switch { rule, active, last_automatic: None, count: 0 }
     }
 
     /// The group that is shown.
@@ -145,6 +145,11 @@ impl Switch {
         Ok(Some(self.go("by command".into(), false)))
     }
 
+    /// Another desk has moved traffic to this group; none when it is shown already.
+    pub fn adopt(&mut self, to: GroupName) -> Option<Switched> {
+        (to != self.active).then(|| self.go("another desk has switched".into(), false))
+    }
+
     fn go(&mut self, reason: String, automatic: bool) -> Switched {
         let from = self.active;
         self.active = from.other();
@@ -169,7 +174,7 @@ mod tests {
             (Health { stale: 2, ..well() }, "2 symbols are stale"),
             (Health { rebuilding: true, ..well() }, "rebuilt"),
         ] {
-            let mut switch = Switch::new(Rule::default());
+            let mut switch = Switch::new(Rule::default(), GroupName::A);
             let now = Instant::now();
             assert_eq!(switch.look(now, &well(), &spoiled), None, "what is not shown may be unhealthy");
             assert_eq!(switch.look(now, &spoiled, &spoiled), None, "the other is no better");
@@ -182,14 +187,14 @@ mod tests {
 
     #[test]
     fn a_gap_of_the_feed_that_both_have_moves_nothing() {
-        let mut switch = Switch::new(Rule::default());
+        let mut switch = Switch::new(Rule::default(), GroupName::A);
         let stale = Health { stale: 40, ..well() };
         assert_eq!(switch.look(Instant::now(), &stale, &stale), None);
     }
 
     #[test]
     fn traffic_does_not_go_to_and_fro_but_leaves_a_dead_group_at_once() {
-        let mut switch = Switch::new(Rule::default());
+        let mut switch = Switch::new(Rule::default(), GroupName::A);
         let (begin, late) =
             (Instant::now(), Health { behind: 1, behind_for: Duration::from_secs(2), ..well() });
         assert!(switch.look(begin, &late, &well()).is_some());
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_command_is_refused_where_it_would_hurt_and_can_be_forced() {
-        let mut switch = Switch::new(Rule::default());
+        let mut switch = Switch::new(Rule::default(), GroupName::A);
         assert_eq!(switch.command(GroupName::A, &well(), &well(), false), Ok(None));
         let wrong = Health { differs: 3, ..well() };
         let refused = switch.command(GroupName::B, &wrong, &well(), false).unwrap_err();

@@ -1,60 +1,115 @@
-//! What readers see: the outputs of the group that is shown, without a step back.
+//! What readers see: the quotes and candles of the group that is shown, without a step back.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hoga_core::folds::candle::Interval;
 use rustc_hash::FxHashMap;
 
 use super::{Differ, GroupName};
+use crate::cache::{Quote, SymbolCandle};
 use crate::detect::{DetectedEvent, EventKind};
-use crate::state::Output;
 use crate::symbol::Symbol;
 
-/// Outputs of each symbol and group that are kept, for a switch: what the other group has put out meanwhile is shown then.
+/// Quotes of each symbol and group that are kept, for a switch: what the other group has put out meanwhile is shown then.
 const KEPT: usize = 64;
+/// Candles of each interval and symbol that are kept for the same reason.
+const CANDLES: usize = 3;
 /// Detected events by which a repetition is known.
 const EVENTS: usize = 4096;
-/// Outputs that may wait for one subscriber.
+/// Updates that may wait for one subscriber.
 const WAITING: usize = 65_536;
+
+/// Which outputs are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shows {
+    /// Those of the active group.
+    #[default]
+    Active,
+    /// Of each place whichever group's comes first. Candles are those of the active group.
+    First,
+}
 
 /// Counters of a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewStats {
-    /// Outputs that were shown.
+    /// Quotes that were shown.
     pub shown: u64,
-    /// Switches after which the new group no longer had all that had not been shown: outputs that no reader saw, though later ones of the
-    /// symbol hold their values.
-    pub skipped: u64,
+    /// Numbers that no quote shown stood for: a reader that counts them sees as many missing.
+    pub gaps: u64,
+    /// Quotes of the shown group that were below what was shown, and were not: how often readers were kept from a step back.
+    pub below: u64,
     /// Subscribers that were cut off because they did not read.
     pub cut_off: u64,
     /// Detected events, each once.
     pub events: u64,
 }
 
+/// What a subscriber gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// A quote. Of a symbol they rise by (epoch, seq).
+    Quote(Arc<Quote>),
+    /// A candle.
+    Candle(SymbolCandle),
+}
+
 #[derive(Default)]
-struct Board {
-    outputs: FxHashMap<Symbol, VecDeque<Arc<Output>>>,
+struct Group {
+    quotes: FxHashMap<Symbol, VecDeque<Arc<Quote>>>,
+    candles: Candles,
+}
+
+/// The newest candles by symbol and interval, in time.
+#[derive(Default)]
+struct Candles(FxHashMap<(Symbol, Interval), VecDeque<SymbolCandle>>);
+
+impl Candles {
+    /// Puts one in its place; false when it is older than all that are kept.
+    fn put(&mut self, candle: SymbolCandle) -> bool {
+        let kept = self.0.entry(candle.key()).or_default();
+        let open_time = candle.change.candle.open_time;
+        match kept.iter().position(|other| other.change.candle.open_time >= open_time) {
+            Some(at) if kept[at].change.candle.open_time == open_time => kept[at] = candle,
+            Some(0) if kept.len() == CANDLES => return false,
+            Some(at) => kept.insert(at, candle),
+            None => kept.push_back(candle),
+        }
+        if kept.len() > CANDLES {
+            kept.pop_front();
+        }
+        true
+    }
+
+    fn at(&self, candle: &SymbolCandle) -> Option<&SymbolCandle> {
+        let open_time = candle.change.candle.open_time;
+        self.0.get(&candle.key())?.iter().find(|other| other.change.candle.open_time == open_time)
+    }
 }
 
 struct Inner {
     active: GroupName,
-    boards: [Board; 2],
-    /// The last output that was shown of each symbol.
-    shown: FxHashMap<Symbol, Arc<Output>>,
-    subscribers: Vec<SyncSender<Arc<Output>>>,
+    shows: Shows,
+    groups: [Group; 2],
+    /// The last quote that was shown of each symbol.
+    shown: FxHashMap<Symbol, Arc<Quote>>,
+    shown_candles: Candles,
+    subscribers: Vec<SyncSender<Update>>,
     event_subscribers: Vec<SyncSender<DetectedEvent>>,
     events: VecDeque<(Symbol, u32, u64, EventKind)>,
     differ: Differ,
     stats: ViewStats,
 }
 
-/// What both groups write and readers read. A loop takes its lock once a batch.
+/// What both groups' followers write and readers read. A follower takes its lock once a write.
 pub struct View {
     inner: Mutex<Inner>,
-    stale: [AtomicI64; 2],
-    bad: [AtomicU64; 2],
+}
+
+fn place(quote: &Quote) -> (u32, u64) {
+    (quote.output.mark.epoch, quote.output.mark.seq)
 }
 
 /// Sends to all; those that have gone are forgotten. How many were cut off because they did not read.
@@ -71,25 +126,21 @@ fn tell<T: Clone>(subscribers: &mut Vec<SyncSender<T>>, what: &T) -> u64 {
     cut_off
 }
 
-fn place(output: &Output) -> (u32, u64) {
-    (output.mark.epoch, output.mark.seq)
-}
-
 impl View {
-    pub(super) fn new() -> View {
+    pub(super) fn new(active: GroupName, shows: Shows) -> View {
         View {
             inner: Mutex::new(Inner {
-                active: GroupName::A,
-                boards: Default::default(),
+                active,
+                shows,
+                groups: Default::default(),
                 shown: FxHashMap::default(),
+                shown_candles: Candles::default(),
                 subscribers: Vec::new(),
                 event_subscribers: Vec::new(),
                 events: VecDeque::new(),
                 differ: Differ::new(),
                 stats: ViewStats::default(),
             }),
-            stale: Default::default(),
-            bad: Default::default(),
         }
     }
 
@@ -97,46 +148,56 @@ impl View {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the outputs of a group's batch.
-    pub(super) fn offer(&self, group: GroupName, outputs: &mut Vec<Output>) {
-        let mut inner = self.lock();
-        for output in outputs.drain(..) {
-            let output = Arc::new(output);
-            inner.differ.take(group, output.symbol, output.mark);
-            let kept = inner.boards[group.index()].outputs.entry(output.symbol).or_default();
+    /// Takes quotes and candles that a group has written.
+    pub(super) fn take(&self, group: GroupName, quotes: Vec<Quote>, candles: &[SymbolCandle]) {
+        let inner = &mut *self.lock();
+        for quote in quotes {
+            let symbol = quote.output.symbol;
+            for mark in quote.passed.iter().chain([&quote.output.mark]) {
+                inner.differ.take(group, symbol, *mark);
+            }
+            let quote = Arc::new(quote);
+            let kept = inner.groups[group.index()].quotes.entry(symbol).or_default();
             if kept.len() == KEPT {
                 kept.pop_front();
             }
-            kept.push_back(output.clone());
-            if inner.active == group {
-                inner.show(output);
+            kept.push_back(quote.clone());
+            if inner.active == group || inner.shows == Shows::First {
+                inner.show(quote, inner.active == group);
+            }
+        }
+        for candle in candles {
+            if inner.groups[group.index()].candles.put(*candle) && inner.active == group {
+                inner.show_candle(*candle);
             }
         }
     }
 
     /// Shows another group from now on, and at once what it has put out beyond what was shown.
     pub(super) fn switch(&self, to: GroupName) {
-        let mut inner = self.lock();
+        let inner = &mut *self.lock();
         if inner.active == to {
             return;
         }
         inner.active = to;
-        let (mut missed, mut skipped) = (Vec::new(), 0);
-        for (symbol, kept) in &inner.boards[to.index()].outputs {
-            let shown = inner.shown.get(symbol).map(|output| place(output));
-            let newer = kept.iter().filter(|output| shown.is_none_or(|shown| place(output) > shown));
-            let newer: Vec<_> = newer.cloned().collect();
-            skipped += u64::from(newer.len() == KEPT);
-            missed.extend(newer);
+        let group = &inner.groups[to.index()];
+        let mut missed: Vec<Arc<Quote>> = Vec::new();
+        for (symbol, kept) in &group.quotes {
+            let shown = inner.shown.get(symbol).map(|quote| place(quote));
+            missed
+                .extend(kept.iter().filter(|quote| shown.is_none_or(|shown| place(quote) > shown)).cloned());
         }
-        inner.stats.skipped += skipped;
-        for output in missed {
-            inner.show(output);
+        let candles: Vec<SymbolCandle> = group.candles.0.values().flatten().copied().collect();
+        for quote in missed {
+            inner.show(quote, true);
+        }
+        for candle in candles {
+            inner.show_candle(candle);
         }
     }
 
     /// A detected event of either group: the first is told, the second is known.
-    pub(super) fn event(&self, _: GroupName, event: DetectedEvent) {
+    pub(super) fn event(&self, event: DetectedEvent) {
         let inner = &mut *self.lock();
         let name = (event.symbol, event.epoch, event.seq, event.kind);
         if inner.events.contains(&name) {
@@ -150,52 +211,29 @@ impl View {
         inner.stats.cut_off += tell(&mut inner.event_subscribers, &event);
     }
 
-    pub(super) fn stale(&self, group: GroupName, more: i64) {
-        self.stale[group.index()].fetch_add(more, Ordering::Relaxed);
-    }
-
-    pub(super) fn stale_symbols(&self, group: GroupName) -> u64 {
-        self.stale[group.index()].load(Ordering::Relaxed).max(0) as u64
-    }
-
-    pub(super) fn bad(&self, group: GroupName, lane: u32, offset: u64, reason: &str) {
-        // The first only: a log full of such messages must not fill another one. The counter has them all.
-        if self.bad[group.index()].fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(%group, lane, offset, reason, "a message of the topic is no tick");
-        }
-    }
-
-    /// Messages that a group could not read.
-    pub fn bad_messages(&self, group: GroupName) -> u64 {
-        self.bad[group.index()].load(Ordering::Relaxed)
-    }
-
     pub(super) fn with_differ<T>(&self, f: impl FnOnce(&mut Differ) -> T) -> T {
         f(&mut self.lock().differ)
     }
 
-    /// Forgets what a group has put out: it is rebuilt.
-    pub(super) fn forget(&self, group: GroupName) {
-        let mut inner = self.lock();
-        inner.boards[group.index()].outputs.clear();
-        inner.differ.clear();
-        self.stale[group.index()].store(0, Ordering::Relaxed);
-    }
-
-    /// The last output that was shown of a symbol.
-    pub fn latest(&self, symbol: Symbol) -> Option<Arc<Output>> {
+    /// The last quote that was shown of a symbol.
+    pub fn latest(&self, symbol: Symbol) -> Option<Arc<Quote>> {
         self.lock().shown.get(&symbol).cloned()
     }
 
-    /// The last output that was shown of each symbol, by symbol.
-    pub fn all(&self) -> Vec<Arc<Output>> {
+    /// The last quote that was shown of each symbol, by symbol.
+    pub fn all(&self) -> Vec<Arc<Quote>> {
         let mut all: Vec<_> = self.lock().shown.values().cloned().collect();
-        all.sort_by_key(|output| output.symbol);
+        all.sort_by_key(|quote| quote.output.symbol);
         all
     }
 
-    /// Every output that is shown from now on. Of a symbol they rise by (epoch, seq). A subscriber that lets 65,536 of them wait is cut off.
-    pub fn subscribe(&self) -> Receiver<Arc<Output>> {
+    /// The newest candles that were shown of a symbol and interval, at most three, oldest first.
+    pub fn candles(&self, symbol: Symbol, interval: Interval) -> Vec<SymbolCandle> {
+        self.lock().shown_candles.0.get(&(symbol, interval)).into_iter().flatten().copied().collect()
+    }
+
+    /// Everything that is shown from now on. A subscriber that lets 65,536 updates wait is cut off.
+    pub fn subscribe(&self) -> Receiver<Update> {
         let (sender, receiver) = sync_channel(WAITING);
         self.lock().subscribers.push(sender);
         receiver
@@ -215,21 +253,39 @@ impl View {
 }
 
 impl Inner {
-    fn show(&mut self, output: Arc<Output>) {
-        if self.shown.get(&output.symbol).is_some_and(|shown| place(&output) < place(shown)) {
-            return;
+    fn show(&mut self, quote: Arc<Quote>, of_active: bool) {
+        let symbol = quote.output.symbol;
+        if let Some(shown) = self.shown.get(&symbol) {
+            if place(&quote) < place(shown) {
+                self.stats.below += u64::from(of_active);
+                return;
+            }
+            // An equal place is a late tick that changed something below it: it is shown, unless it is the very same state or comes from the
+            // other group.
+            let same = shown.output.mark == quote.output.mark && shown.output.stale == quote.output.stale;
+            if place(&quote) == place(shown) && (same || !of_active) {
+                return;
+            }
+            if shown.output.mark.epoch == quote.output.mark.epoch {
+                self.stats.gaps += quote.output.first.saturating_sub(shown.output.mark.seq + 1);
+            }
         }
-        // An equal place is a late tick that changed something below it: it is shown, unless it is the very same state.
-        if self
-            .shown
-            .get(&output.symbol)
-            .is_some_and(|shown| shown.mark == output.mark && shown.stale == output.stale)
+        self.stats.shown += 1;
+        self.stats.cut_off += tell(&mut self.subscribers, &Update::Quote(quote.clone()));
+        self.shown.insert(symbol, quote);
+    }
+
+    fn show_candle(&mut self, candle: SymbolCandle) {
+        // The same, or of a group that is behind.
+        let known = self.shown_candles.at(&candle);
+        if known
+            .is_some_and(|shown| *shown == candle || candle.change.candle.trades < shown.change.candle.trades)
         {
             return;
         }
-        self.stats.shown += 1;
-        self.stats.cut_off += tell(&mut self.subscribers, &output);
-        self.shown.insert(output.symbol, output);
+        if self.shown_candles.put(candle) {
+            self.stats.cut_off += tell(&mut self.subscribers, &Update::Candle(candle));
+        }
     }
 }
 
@@ -240,41 +296,72 @@ mod tests {
     use crate::testing::tick;
 
     /// What a group puts out after each of so many ticks.
-    fn outputs(ticks: std::ops::RangeInclusive<u64>) -> Vec<Output> {
+    fn quotes(ticks: std::ops::RangeInclusive<u64>) -> Vec<Quote> {
         let first = tick("A", 1);
         let mut state = SymbolState::new(first.symbol, &StateConfig::default());
         let mut all = Vec::new();
         for seq in 1..=*ticks.end() {
             let tick = tick("A", seq);
             state.take(&tick, tick.received);
-            all.push(state.output().unwrap());
+            let mut output = state.output().unwrap();
+            output.candles.clear();
+            all.push(Quote { output, passed: Vec::new(), read: None });
         }
         all.split_off(*ticks.start() as usize - 1)
     }
 
+    fn seqs(reader: &Receiver<Update>) -> Vec<u64> {
+        let seq = |update| match update {
+            Update::Quote(quote) => quote.output.mark.seq,
+            Update::Candle(_) => panic!("no candle was written"),
+        };
+        reader.try_iter().map(seq).collect()
+    }
+
     #[test]
     fn a_group_that_is_behind_shows_nothing_below_what_was_shown() {
-        let view = View::new();
+        let view = View::new(GroupName::A, Shows::Active);
         let reader = view.subscribe();
-        view.offer(GroupName::A, &mut outputs(1..=10));
-        view.offer(GroupName::B, &mut outputs(1..=4));
+        view.take(GroupName::A, quotes(1..=10), &[]);
+        view.take(GroupName::B, quotes(1..=4), &[]);
         view.switch(GroupName::B);
-        view.offer(GroupName::B, &mut outputs(5..=12));
-        let seen: Vec<u64> = reader.try_iter().map(|output| output.mark.seq).collect();
-        assert_eq!(seen, (1..=12).collect::<Vec<_>>());
+        view.take(GroupName::B, quotes(5..=12), &[]);
+        assert_eq!(seqs(&reader), (1..=12).collect::<Vec<_>>());
+        assert_eq!((view.stats().below, view.stats().gaps), (5, 0), "5 to 9; 10 is what was shown");
+    }
+
+    #[test]
+    fn whichever_comes_first_is_shown_where_that_is_asked_for() {
+        let view = View::new(GroupName::A, Shows::First);
+        let reader = view.subscribe();
+        view.take(GroupName::B, quotes(1..=3), &[]);
+        view.take(GroupName::A, quotes(1..=5), &[]);
+        view.take(GroupName::B, quotes(4..=9), &[]);
+        assert_eq!(seqs(&reader), (1..=9).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_the_other_group_had_no_longer_is_counted_as_a_gap() {
+        let view = View::new(GroupName::A, Shows::Active);
+        view.take(GroupName::A, quotes(1..=1), &[]);
+        view.take(GroupName::B, quotes(1..=200), &[]);
+        view.switch(GroupName::B);
+        // Its last 64 quotes are 137 to 200.
+        assert_eq!((view.stats().shown, view.stats().gaps), (65, 135));
     }
 
     #[test]
     fn only_subscribers_that_do_not_read_are_cut_off() {
-        let view = View::new();
+        let view = View::new(GroupName::A, Shows::Active);
         drop(view.subscribe());
         let lazy = view.subscribe();
-        view.offer(GroupName::A, &mut outputs(1..=1));
+        view.take(GroupName::A, quotes(1..=1), &[]);
         assert_eq!(view.stats().cut_off, 0, "one has only gone");
+        let quote = &quotes(1..=1)[0];
         for seq in 2..=WAITING as u64 + 1 {
-            let mut output = outputs(1..=1);
-            output[0].mark.seq = seq;
-            view.offer(GroupName::A, &mut output);
+            let mut quote = quote.clone();
+            quote.output.mark.seq = seq;
+            view.take(GroupName::A, vec![quote], &[]);
         }
         assert_eq!(view.stats().cut_off, 1);
         assert_eq!(lazy.iter().count(), WAITING, "what was sent before is there");

@@ -94,6 +94,13 @@ impl SymbolOrder {
         SymbolOrder::default()
     }
 
+    /// Begins below this number as if all before it had been seen: they are not there to be read. Only for one that has seen nothing.
+    pub fn begin_at(&mut self, epoch: u32, seq: u64) {
+        if *self == SymbolOrder::default() {
+            (self.epoch, self.highest) = (epoch, seq.saturating_sub(1));
+        }
+    }
+
     /// Takes a tick that is handled at `now`: what it is. The delay is from the source's time of the trade.
     pub fn take(&mut self, tick: &FeedTick, now: Timestamp) -> Verdict {
         self.delays.record(now.0.saturating_sub(tick.tick.time.0));

@@ -75,6 +75,8 @@ pub(super) struct EventLoop<H: Handler> {
     /// Next hot loop to be given a symbol.
     turn: usize,
     window_began: Instant,
+    /// When the second began that is being measured, and how long this loop had been busy then.
+    second: (Instant, u64),
     flushed: Instant,
     away: u64,
     returning: u64,
@@ -114,6 +116,7 @@ impl<H: Handler> EventLoop<H> {
             touched: Vec::new(),
             turn: place.number,
             window_began: Instant::now(),
+            second: (Instant::now(), 0),
             flushed: Instant::now(),
             away: 0,
             returning: 0,
@@ -178,6 +181,7 @@ impl<H: Handler> EventLoop<H> {
                 let before = self.cells().busy_ns.load(Ordering::Relaxed);
                 self.cells().busy_ns.store(before + begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
+            self.end_second();
             if last && !there && !busy && (self.returning == 0 || !self.awaits_a_living_loop()) {
                 break;
             }
@@ -188,6 +192,21 @@ impl<H: Handler> EventLoop<H> {
             }
         }
         self.handler.flush(None);
+    }
+
+    /// Says how busy it was, once a second.
+    fn end_second(&mut self) {
+        let (began, busy_then) = self.second;
+        let passed = began.elapsed();
+        if passed < Duration::from_secs(1) {
+            return;
+        }
+        let cells = self.cells();
+        let busy = cells.busy_ns.load(Ordering::Relaxed);
+        cells.load.store(u64::from(Hot::share(busy - busy_then, passed)), Ordering::Relaxed);
+        let longest = cells.delay_max_ns.swap(0, Ordering::Relaxed);
+        cells.delay_last_ns.store(longest, Ordering::Relaxed);
+        self.second = (Instant::now(), busy);
     }
 
     /// A message from the bus.
@@ -321,6 +340,8 @@ impl<H: Handler> EventLoop<H> {
         self.work_on(at, Instant::now());
         self.touched.retain(|touched| *touched != at);
         self.free.push(at);
+        // What came of its ticks here has to be out before what comes of the next ones there.
+        self.handler.flush(None);
         if let Some(Slot { home, seat: Seat::Here(state), .. }) = self.slots[at].take() {
             pass_on(&self.queues.word_to[home], Word::Back(Box::new(Moving { symbol, home, state })));
             // It may sleep at its other queue. If that is full it does not.

@@ -20,14 +20,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hoga_log::LogError;
-use hoga_log::event_log::{EventLog, StoredMessage};
+use hoga_log::event_log::StoredMessage;
 use hoga_log::ring;
 
+use crate::bus::Bus;
 use crate::symbol::Symbol;
 use crate::tick::FeedTick;
 
 pub use hot::Hot;
-pub use stats::{LoopStats, PlantStats};
+pub use stats::{LoopStats, PlantStats, recommended_loops};
 
 /// What is done with ticks. One value for each loop; it is called by that loop's thread alone.
 pub trait Handler: Send + 'static {
@@ -44,7 +45,7 @@ pub trait Handler: Send + 'static {
     /// A message that is no tick, with its lane and offset. Never called for a message that was handled.
     fn bad(&mut self, lane: u32, message: &StoredMessage, reason: &str);
 
-    /// After all that waited was handled, and at least every [`PlantConfig::idle`]: the place for what is done once for many ticks. `batch` says
+    /// After all that waited was handled, before a symbol leaves this loop, and at least every [`PlantConfig::idle`]: the place for what is done once for many ticks. `batch` says
     /// what was handled since the last call, when there was anything.
     fn flush(&mut self, batch: Option<Batch>);
 
@@ -64,8 +65,6 @@ pub struct Batch {
 /// How a plant is built.
 #[derive(Clone, Debug)]
 pub struct PlantConfig {
-    /// The topic of ticks.
-    pub topic: String,
     /// Loops that lanes are divided among (lane modulo loops); at most as many as lanes are of use.
     pub loops: u32,
     /// Threads that read, among which lanes are divided (lane modulo readers). One that has several lanes looks at each in turn.
@@ -83,10 +82,9 @@ pub struct PlantConfig {
 }
 
 impl PlantConfig {
-    /// A plant over this topic with as many loops and readers as said.
-    pub fn new(topic: &str, loops: u32) -> PlantConfig {
+    /// As many loops and readers as said.
+    pub fn new(loops: u32) -> PlantConfig {
         PlantConfig {
-            topic: topic.into(),
             loops,
             readers: loops,
             queue: 65_536,
@@ -100,7 +98,7 @@ impl PlantConfig {
     fn check(&self, lanes: u32) -> Result<(), LogError> {
         let config = |text: String| Err(LogError::Config(text));
         if lanes == 0 {
-            return config(format!("topic {} has no partitions to read", self.topic));
+            return config("the bus of ticks has no lanes to read".into());
         }
         if self.loops == 0 || self.readers == 0 || self.queue < 2 || self.read == 0 || self.batch == 0 {
             return config(format!(
@@ -150,7 +148,7 @@ enum Word<S> {
 /// Why a plant ended before it was told to.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantFault {
-    /// The log cannot be read any more.
+    /// The bus cannot be read any more.
     #[error("the ticks cannot be read: {0}")]
     Log(#[from] LogError),
     /// A thread ended by a panic: a broken invariant.
@@ -170,16 +168,14 @@ impl Plant {
     /// Starts reading each lane at its offset in `from` (lane by lane; the end of the list reads from the start).
     ///
     /// # Errors
-    /// [`LogError::Config`], [`LogError::NoTopic`], [`LogError::Io`] when a thread cannot be started.
+    /// [`LogError::Config`], [`LogError::Io`] when a thread cannot be started.
     pub fn start<H: Handler>(
-        log: &Arc<dyn EventLog>,
+        bus: &Arc<dyn Bus>,
         config: &PlantConfig,
         from: &[u64],
         mut handler: impl FnMut(u32) -> H,
     ) -> Result<Plant, LogError> {
-        let topics = log.topics();
-        let spec = topics.iter().find(|topic| topic.name == config.topic);
-        let lanes = spec.ok_or_else(|| LogError::NoTopic { topic: config.topic.clone() })?.partitions;
+        let lanes = bus.lanes();
         config.check(lanes)?;
         let stop = Arc::new(AtomicBool::new(false));
         // The loops of lanes, and those for hot symbols.
@@ -211,8 +207,7 @@ impl Plant {
                 .map(|lane| reader::Lane::new(lane, from.get(lane as usize).copied().unwrap_or(0)))
                 .collect();
             let reader = reader::Reader {
-                log: log.clone(),
-                topic: config.topic.clone(),
+                bus: bus.clone(),
                 max: config.read,
                 lanes: mine,
                 loops: inputs[..homes].to_vec(),

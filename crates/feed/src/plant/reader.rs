@@ -6,18 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hoga_log::LogError;
-use hoga_log::event_log::EventLog;
 use hoga_log::ring::{Full, Sender};
 
 use super::stats::Shared;
 use super::{Delivery, Input};
+use crate::bus::Bus;
 
-/// How long a reader of one lane waits for a message before it looks whether it is to stop, and a reader of several before it looks at the
-/// next lane.
-const WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1));
+/// How long a reader waits for a message before it looks whether it is to stop.
+const WAIT: Duration = Duration::from_millis(50);
 /// The pause of a reader all of whose queues are full. Work for a loop of a millisecond is there then.
 const FULL: Duration = Duration::from_micros(200);
-/// The pause before a log that is away is asked again.
+/// The pause before a bus that is away is asked again.
 const AWAY: Duration = Duration::from_millis(100);
 
 /// A lane and what was read of it and found no room.
@@ -34,8 +33,7 @@ impl Lane {
 }
 
 pub(super) struct Reader<S: Send> {
-    pub(super) log: Arc<dyn EventLog>,
-    pub(super) topic: String,
+    pub(super) bus: Arc<dyn Bus>,
     pub(super) max: usize,
     pub(super) lanes: Vec<Lane>,
     pub(super) loops: Vec<Sender<Input<S>>>,
@@ -44,9 +42,9 @@ pub(super) struct Reader<S: Send> {
 }
 
 impl<S: Send> Reader<S> {
-    /// Reads until it is told to stop. A log that is away is waited for.
+    /// Reads until it is told to stop. A bus that is away is waited for.
     pub(super) fn run(mut self) -> Result<(), LogError> {
-        let mut turn = 0;
+        let mut places = Vec::with_capacity(self.lanes.len());
         let mut read = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
             let (mut some, mut full, mut away) = (false, false, false);
@@ -57,7 +55,7 @@ impl<S: Send> Reader<S> {
                 }
                 let lane = &mut self.lanes[at];
                 read.clear();
-                match self.log.read(&self.topic, lane.number, lane.next, self.max, &mut read) {
+                match self.bus.read(lane.number, lane.next, self.max, &mut read) {
                     Ok(next) => lane.next = next,
                     Err(fault) if fault.is_transient() => away = true,
                     Err(fault) => return Err(fault),
@@ -79,12 +77,10 @@ impl<S: Send> Reader<S> {
             } else if away {
                 std::thread::sleep(AWAY);
             } else if !some {
-                // Each in turn, so that none is found late more often than the others.
-                turn = (turn + 1) % self.lanes.len();
-                let lane = &self.lanes[turn];
-                let wait = if self.lanes.len() == 1 { WAIT.0 } else { WAIT.1 };
-                match self.log.wait_for(&self.topic, lane.number, lane.next, wait) {
-                    Ok(_) => {}
+                places.clear();
+                places.extend(self.lanes.iter().map(|lane| (lane.number, lane.next)));
+                match self.bus.wait(&places, WAIT) {
+                    Ok(()) => {}
                     Err(fault) if fault.is_transient() => std::thread::sleep(AWAY),
                     Err(fault) => return Err(fault),
                 }

@@ -1,10 +1,10 @@
 use std::sync::Mutex;
 
 use hoga_core::ids::Timestamp;
-use hoga_log::event_log::Message;
+use hoga_log::event_log::{EventLog, Message};
 
 use super::*;
-use crate::testing::{LONG, TOPIC, append, new_log, tick, wait_until};
+use crate::testing::{LONG, TOPIC, append, bus, new_log, tick, wait_until};
 
 fn ends(log: &Arc<dyn EventLog>, lanes: u32) -> Vec<u64> {
     (0..lanes).map(|lane| log.end_offset(TOPIC, lane).unwrap()).collect()
@@ -20,12 +20,15 @@ struct Seen {
 #[derive(Default)]
 struct Record {
     closed: Mutex<Vec<(String, Seen)>>,
+    /// Symbols and numbers in the order in which loops have let go of them.
+    flushed: Mutex<Vec<(Symbol, u64)>>,
     bad: Mutex<Vec<(u32, u64, String)>>,
 }
 
 struct Recorder {
     number: u32,
     record: Arc<Record>,
+    held: Vec<(Symbol, u64)>,
     /// What a call for the symbol of this name takes.
     slow: Option<(&'static str, Arc<Mutex<Duration>>)>,
 }
@@ -45,6 +48,7 @@ impl Handler for Recorder {
         }
         assert!(!ticks.is_empty() && ticks.iter().all(|tick| tick.symbol == *symbol));
         seen.seqs.extend(ticks.iter().map(|tick| tick.seq));
+        self.held.extend(ticks.iter().map(|tick| (*symbol, tick.seq)));
         if seen.loops.last() != Some(&self.number) {
             seen.loops.push(self.number);
         }
@@ -54,7 +58,9 @@ impl Handler for Recorder {
         self.record.bad.lock().unwrap().push((lane, message.offset, reason.into()));
     }
 
-    fn flush(&mut self, _: Option<Batch>) {}
+    fn flush(&mut self, _: Option<Batch>) {
+        self.record.flushed.lock().unwrap().append(&mut self.held);
+    }
 
     fn close(&mut self, symbol: Symbol, (_, seen): Self::State) {
         self.record.closed.lock().unwrap().push((symbol.to_string(), seen));
@@ -67,9 +73,10 @@ fn start(
     slow: Option<(&'static str, Arc<Mutex<Duration>>)>,
 ) -> (Plant, Arc<Record>) {
     let record = Arc::new(Record::default());
-    let plant = Plant::start(log, config, &[], |number| Recorder {
+    let plant = Plant::start(&bus(log), config, &[], |number| Recorder {
         number,
         record: record.clone(),
+        held: Vec::new(),
         slow: slow.clone(),
     });
     (plant.unwrap(), record)
@@ -87,6 +94,9 @@ fn check(record: &Record, expected: &[(String, u64)]) -> Vec<(String, Seen)> {
     );
     for ((name, seen), (_, count)) in closed.iter().zip(&expected) {
         assert_eq!(seen.seqs, (1..=*count).collect::<Vec<_>>(), "{name}: all, once, in order");
+        let flushed = record.flushed.lock().unwrap();
+        let flushed = flushed.iter().filter(|(symbol, _)| symbol.as_str() == name).map(|(_, seq)| *seq);
+        assert!(flushed.eq(1..=*count), "{name}: what came of them came out in order too");
     }
     closed
 }
@@ -98,7 +108,7 @@ fn each_symbol_gets_its_ticks_in_order_however_loops_readers_and_queues_are_cut(
     {
         let log = new_log(lanes);
         let names: Vec<String> = (0..40).map(|n| format!("S{n}")).collect();
-        let config = PlantConfig { readers, queue, read: 7, batch: 5, ..PlantConfig::new(TOPIC, loops) };
+        let config = PlantConfig { readers, queue, read: 7, batch: 5, ..PlantConfig::new(loops) };
         let (plant, record) = start(&log, &config, None);
         for seq in 1..=250 {
             append(&log, &names.iter().map(|name| tick(name, seq)).collect::<Vec<_>>());
@@ -115,7 +125,7 @@ fn each_symbol_gets_its_ticks_in_order_however_loops_readers_and_queues_are_cut(
 #[test]
 fn what_was_read_is_handled_before_the_end() {
     let log = new_log(2);
-    let (plant, record) = start(&log, &PlantConfig::new(TOPIC, 2), None);
+    let (plant, record) = start(&log, &PlantConfig::new(2), None);
     append(&log, &(1..=5000).map(|seq| tick("A", seq)).collect::<Vec<_>>());
     wait_until("some are handled", || plant.stats().loops.iter().any(|l| l.ticks > 0));
     plant.stop().unwrap();
@@ -129,8 +139,8 @@ fn reading_begins_where_it_is_told() {
     let log = new_log(1);
     append(&log, &(1..=10).map(|seq| tick("A", seq)).collect::<Vec<_>>());
     let record = Arc::new(Record::default());
-    let new = |number| Recorder { number, record: record.clone(), slow: None };
-    let plant = Plant::start(&log, &PlantConfig::new(TOPIC, 1), &[7], new).unwrap();
+    let new = |number| Recorder { number, record: record.clone(), held: Vec::new(), slow: None };
+    let plant = Plant::start(&bus(&log), &PlantConfig::new(1), &[7], new).unwrap();
     assert!(plant.wait_handled(&[10], LONG));
     plant.stop().unwrap();
     assert_eq!(record.closed.lock().unwrap()[0].1.seqs, [8, 9, 10]);
@@ -143,7 +153,7 @@ fn what_is_no_tick_is_told_with_its_place_and_the_rest_goes_on() {
     log.append(TOPIC, &[Message { key: b"A", value: Some(b"what"), time: Timestamp(1) }]).unwrap();
     log.append(TOPIC, &[Message { key: b"A", value: None, time: Timestamp(1) }]).unwrap();
     append(&log, &[tick("A", 2)]);
-    let (plant, record) = start(&log, &PlantConfig::new(TOPIC, 1), None);
+    let (plant, record) = start(&log, &PlantConfig::new(1), None);
     assert!(plant.wait_handled(&[4], LONG));
     assert_eq!(plant.stats().bad, 2);
     plant.stop().unwrap();
@@ -157,7 +167,7 @@ fn what_is_no_tick_is_told_with_its_place_and_the_rest_goes_on() {
 fn a_hot_symbol_moves_to_a_loop_of_its_own_and_back_and_keeps_its_order() {
     let log = new_log(1);
     let hot = Hot { window: Duration::from_millis(20), ..Hot::default() };
-    let config = PlantConfig { hot: Some(hot), queue: 256, ..PlantConfig::new(TOPIC, 1) };
+    let config = PlantConfig { hot: Some(hot), queue: 256, ..PlantConfig::new(1) };
     let cost = Arc::new(Mutex::new(Duration::from_millis(5)));
     let (plant, record) = start(&log, &config, Some(("HOT", cost.clone())));
     let mut seq = 0;
@@ -199,7 +209,7 @@ fn a_hot_symbol_moves_to_a_loop_of_its_own_and_back_and_keeps_its_order() {
 fn a_hot_symbol_that_takes_longer_than_there_is_time_does_not_keep_its_neighbours() {
     let log = new_log(1);
     let hot = Hot { window: Duration::from_millis(20), ..Hot::default() };
-    let config = PlantConfig { hot: Some(hot), ..PlantConfig::new(TOPIC, 1) };
+    let config = PlantConfig { hot: Some(hot), ..PlantConfig::new(1) };
     let cost = Arc::new(Mutex::new(Duration::from_millis(20)));
     let (plant, record) = start(&log, &config, Some(("HOT", cost)));
     let mut seq = 0;
@@ -239,7 +249,7 @@ fn a_panic_of_a_handler_is_told() {
     }
     let log = new_log(2);
     append(&log, &[tick("A", 1), tick("B", 1)]);
-    let plant = Plant::start(&log, &PlantConfig::new(TOPIC, 2), &[], |_| Breaks).unwrap();
+    let plant = Plant::start(&bus(&log), &PlantConfig::new(2), &[], |_| Breaks).unwrap();
     assert!(!plant.wait_handled(&ends(&log, 2), Duration::from_secs(5)));
     let fault = plant.stop().unwrap_err().to_string();
     assert!(fault.contains("broken on purpose"), "{fault}");
@@ -249,15 +259,14 @@ fn a_panic_of_a_handler_is_told() {
 fn a_plant_that_cannot_work_is_refused_by_name() {
     let log = new_log(1);
     let record = Arc::new(Record::default());
-    let good = PlantConfig::new(TOPIC, 1);
+    let good = PlantConfig::new(1);
     for spoil in [
-        PlantConfig { topic: "none".into(), ..good.clone() },
         PlantConfig { loops: 0, ..good.clone() },
         PlantConfig { queue: 1, ..good.clone() },
         PlantConfig { hot: Some(Hot { back_below: 250, ..Hot::default() }), ..good.clone() },
     ] {
-        let new = |number| Recorder { number, record: record.clone(), slow: None };
-        assert!(Plant::start(&log, &spoil, &[], new).is_err(), "{spoil:?}");
+        let new = |number| Recorder { number, record: record.clone(), held: Vec::new(), slow: None };
+        assert!(Plant::start(&bus(&log), &spoil, &[], new).is_err(), "{spoil:?}");
     }
 }
 
@@ -286,8 +295,8 @@ impl Handler for Fails {
 /// A plant whose loops take one message at a time, with HOT and HOT2 on the one loop for hot symbols; and the number of their next ticks.
 fn with_two_away(log: &Arc<dyn EventLog>) -> (Plant, u64) {
     let hot = Hot { window: Duration::from_millis(20), loops: 1, ..Hot::default() };
-    let config = PlantConfig { hot: Some(hot), queue: 1024, batch: 1, ..PlantConfig::new(TOPIC, 1) };
-    let plant = Plant::start(log, &config, &[], |_| Fails).unwrap();
+    let config = PlantConfig { hot: Some(hot), queue: 1024, batch: 1, ..PlantConfig::new(1) };
+    let plant = Plant::start(&bus(log), &config, &[], |_| Fails).unwrap();
     let mut seq = 0;
     wait_until("both are away", || {
         seq += 1;

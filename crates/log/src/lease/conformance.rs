@@ -1,0 +1,72 @@
+//! The law of [`Lease`], checked on any implementation. Panics where it is broken.
+
+use std::time::{Duration, Instant};
+
+use super::{Held, Lease};
+
+fn poll(lease: &mut Box<dyn Lease>) -> Option<Held> {
+    lease.poll().unwrap_or_else(|error| panic!("the service is there: {error}"))
+}
+
+/// Polls until this candidate leads; in which epoch, and how long it took.
+fn lead(lease: &mut Box<dyn Lease>, within: Duration) -> (Held, Duration) {
+    let begun = Instant::now();
+    loop {
+        if let Some(held) = poll(lease) {
+            return (held, begun.elapsed());
+        }
+        assert!(begun.elapsed() < within, "it does not lead within {within:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs the suite; prints how long takeovers took.
+pub fn run(new: impl Fn(Duration) -> Box<dyn Lease>, ttl: Duration) {
+    let long = ttl * 4 + Duration::from_secs(5);
+    let (mut a, mut b) = (new(ttl), new(ttl));
+
+    // One leads, and keeps its epoch while it renews; the other does not lead meanwhile.
+    let (first, _) = lead(&mut a, long);
+    let until = Instant::now() + ttl * 2;
+    while Instant::now() < until {
+        assert_eq!(poll(&mut a).map(|held| held.epoch), Some(first.epoch), "who renews keeps its epoch");
+        assert_eq!(poll(&mut b), None, "two lead at once");
+        std::thread::sleep(ttl / 20);
+    }
+
+    // Who resigns hands over at once.
+    a.resign();
+    let (second, took) = lead(&mut b, ttl);
+    println!("lease: takeover after resigning: {took:?}");
+    assert!(second.epoch > first.epoch, "epochs rise: {} after {}", second.epoch, first.epoch);
+    assert_eq!(poll(&mut a), None, "who resigned leads no longer");
+
+    // Who is silent loses it, but not before its end.
+    let held = poll(&mut b).expect("it leads");
+    let mut early = 0;
+    let begun = Instant::now();
+    let third = loop {
+        if let Some(held) = poll(&mut a) {
+            break held;
+        }
+        early += u32::from(Instant::now() < held.until);
+        assert!(begun.elapsed() < long, "nobody takes over from one that is silent");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(Instant::now() >= held.until, "it was taken over before its end");
+    assert!(early > 0, "the other was asked for while it lasted");
+    println!("lease: takeover from a silent leader: {:?} with a length of {ttl:?}", begun.elapsed());
+    assert!(third.epoch > second.epoch, "epochs rise: {} after {}", third.epoch, second.epoch);
+
+    // Who was silent does not get its old epoch back.
+    assert_eq!(poll(&mut b), None, "the old leader leads beside the new one");
+    a.resign();
+    let (fourth, _) = lead(&mut b, long);
+    assert!(fourth.epoch > third.epoch, "epochs rise: {} after {}", fourth.epoch, third.epoch);
+
+    // New candidates go on where the old ones were.
+    b.resign();
+    drop((a, b));
+    let (fifth, _) = lead(&mut new(ttl), long);
+    assert!(fifth.epoch > fourth.epoch, "epochs rise over restarts: {} after {}", fifth.epoch, fourth.epoch);
+}
