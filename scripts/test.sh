@@ -12,7 +12,7 @@ lint() {
   say "format"
   cargo fmt --all --check
   say "clippy"
-  cargo clippy --workspace --all-targets --features hoga-log/conformance,hoga-engine/kafka --locked --quiet -- -D warnings
+  cargo clippy --workspace --all-targets --features hoga-log/conformance,hoga-log/redis,hoga-log/zookeeper,hoga-engine/kafka --locked --quiet -- -D warnings
   cargo clippy -p hoga --no-default-features --locked --quiet -- -D warnings
   say "licences, bans and sources"
   scripts/deny.sh
@@ -29,20 +29,22 @@ recordings() {
 # Real servers for the tests that need one: started here, on ports of their own, and gone when the tests end, however they end.
 services() {
   export HOGA_WORK="${TMPDIR:-/tmp}/hoga-test-services.$$" KAFKA_PORT=29092 POSTGRES_PORT=25432 KAFKA_JVM="-XX:TieredStopAtLevel=1"
-  trap 'scripts/services/kafka.sh wipe; scripts/services/postgres.sh wipe; rm -rf "$HOGA_WORK"' EXIT
-  say "Apache Kafka and PostgreSQL"
-  scripts/services/kafka.sh up
-  scripts/services/postgres.sh up
+  # Short ticks, so that tests of leases need not wait for long sessions.
+  export REDIS_PORTS="26379 26380" ZOOKEEPER_PORT=22181 ZOOKEEPER_TICK=200
+  trap 'for service in kafka postgres redis zookeeper; do scripts/services/$service.sh wipe; done; rm -rf "$HOGA_WORK"' EXIT
+  say "Apache Kafka, PostgreSQL, Redis and Apache ZooKeeper"
+  for service in kafka postgres redis zookeeper; do scripts/services/$service.sh up; done
   # Declared apart, so that a failure ends the script.
   HOGA_TEST_KAFKA_PID=$(scripts/services/kafka.sh pid)
   export HOGA_TEST_KAFKA_PID HOGA_TEST_KAFKA=127.0.0.1:$KAFKA_PORT HOGA_TEST_POSTGRES=postgres://hoga@127.0.0.1:$POSTGRES_PORT/hoga
+  export HOGA_TEST_REDIS=redis://127.0.0.1:26379 HOGA_TEST_REDIS_B=redis://127.0.0.1:26380 HOGA_TEST_ZOOKEEPER=127.0.0.1:$ZOOKEEPER_PORT
 }
 
 rust() {
   services
   say "Rust tests"
   # Without capture where a test has a figure or a SKIP to tell.
-  cargo test --workspace --features hoga-log/conformance,hoga-engine/kafka --locked --no-fail-fast -- --show-output 2>&1
+  cargo test --workspace --features hoga-log/conformance,hoga-log/redis,hoga-log/zookeeper,hoga-engine/kafka --locked --no-fail-fast -- --show-output 2>&1
 }
 
 unit() {

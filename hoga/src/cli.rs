@@ -77,6 +77,12 @@ pub enum Command {
     #[command(after_help = "Example: hoga rebuild order-projection --data data\n\
                             On a running system it asks that; otherwise it works on the data folder and the database.")]
     Rebuild(Rebuild),
+    /// The two groups of processors: how they are doing, which one is shown, in what they differ.
+    #[command(subcommand, after_help = "Example: hoga groups status --data data")]
+    Groups(Groups),
+    /// The order monitor: per symbol what came out of order, again, or not at all, and how late.
+    #[command(after_help = "Example: hoga monitor --data data --watch; hoga monitor explain SIM0003")]
+    Monitor(Monitor),
     /// The configuration: check a file, show every key.
     #[command(subcommand, after_help = "Example: hoga config show > hoga.toml")]
     Config(ConfigCommand),
@@ -103,6 +109,9 @@ pub struct Up {
     /// Empty books and no simulated flow.
     #[arg(long)]
     pub no_market: bool,
+    /// With a tick plant: a feed, both groups of processors, and what shows them.
+    #[arg(long)]
+    pub feed: bool,
 }
 
 /// What a process can be.
@@ -120,6 +129,12 @@ pub enum Role {
     OrderProjection,
     /// Alerts and conditional orders.
     StopTrigger,
+    /// Takes trades from outside and puts them on the bus.
+    Feed,
+    /// A member of a group of processors (see --group).
+    Processor,
+    /// Shows what the groups make: quotes, candles, events.
+    Quotes,
 }
 
 impl Role {
@@ -136,9 +151,100 @@ pub struct Run {
     /// A role of this process; may be repeated.
     #[arg(long, value_enum, required = true)]
     pub role: Vec<Role>,
+    /// With the role processor: the group, a or b; both when it is given twice.
+    #[arg(long, value_enum)]
+    pub group: Vec<GroupLetter>,
     /// As for `up`.
     #[command(flatten)]
     pub up: Up,
+}
+
+/// A group of processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GroupLetter {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+/// `hoga groups …`
+#[derive(Debug, Subcommand)]
+pub enum Groups {
+    /// Leaders, members, lag, and which group is shown.
+    #[command(after_help = "Example: hoga groups status --data data")]
+    Status {
+        /// Data folder of the running process with the role quotes (or of `hoga up`).
+        #[arg(long, default_value = "data", value_name = "DIR")]
+        data: PathBuf,
+        /// JSON for programs.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the other group from now on. Refused when it is unhealthy or differs, unless forced.
+    #[command(after_help = "Example: hoga groups switch b --data data")]
+    Switch {
+        /// The group to show: a or b.
+        #[arg(value_parser = ["a", "b"])]
+        to: String,
+        /// Although it is unhealthy or differs.
+        #[arg(long)]
+        force: bool,
+        /// As for `status`.
+        #[arg(long, default_value = "data", value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// The first difference of each symbol in which the groups differ; exit code 1 when there is one.
+    #[command(after_help = "Example: hoga groups diff --data data --json")]
+    Diff {
+        /// As for `status`.
+        #[arg(long, default_value = "data", value_name = "DIR")]
+        data: PathBuf,
+        /// JSON for programs.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a group build itself anew from the bus; its traffic moves to the other one meanwhile.
+    #[command(after_help = "Example: hoga groups rebuild b --data data")]
+    Rebuild {
+        /// The group: a or b.
+        #[arg(value_parser = ["a", "b"])]
+        group: String,
+        /// As for `status`.
+        #[arg(long, default_value = "data", value_name = "DIR")]
+        data: PathBuf,
+    },
+}
+
+/// Flags of `monitor`.
+#[derive(Args, Debug)]
+pub struct Monitor {
+    /// What to do; without it, a table.
+    #[command(subcommand)]
+    pub command: Option<MonitorCommand>,
+    /// Data folder of the running process with the role processor (or of `hoga up`).
+    #[arg(long, default_value = "data", value_name = "DIR", global = true)]
+    pub data: PathBuf,
+    /// JSON for programs.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Symbols without anything to tell, too.
+    #[arg(long)]
+    pub all: bool,
+    /// Again every second, until Ctrl-C.
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// `hoga monitor …`
+#[derive(Debug, Subcommand)]
+pub enum MonitorCommand {
+    /// Read the log itself: was the order of a symbol wrong there already, or after it? Exit code 1 unless all is well.
+    #[command(after_help = "Example: hoga monitor explain SIM0003 --data data")]
+    Explain {
+        /// The symbol.
+        symbol: String,
+    },
 }
 
 /// `hoga topics …`

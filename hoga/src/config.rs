@@ -28,6 +28,10 @@ pub struct Config {
     pub exchange: Exchange,
     /// The market that `hoga up` simulates.
     pub market: Market,
+    /// Ticks from outside: where they come from and what carries them.
+    pub feed: crate::plant::config::Feed,
+    /// What is made of ticks, by two groups of processors.
+    pub groups: crate::plant::config::Groups,
     /// Logging.
     pub telemetry: Telemetry,
 }
@@ -425,6 +429,9 @@ impl Config {
         if self.market.rate > 100_000 {
             return fail("market.rate", format!("{} is over 100000", self.market.rate));
         }
+        if let Err((key, message)) = self.feed.check().and_then(|()| self.groups.check()) {
+            return fail(key, message);
+        }
         if let Err(error) = self.api.check() {
             return fail("api", error.to_string());
         }
@@ -508,6 +515,10 @@ mod tests {
             (("HOGA__KAFKA__GROUP_PROTOCOL", "eager"), "eager"),
             (("HOGA__STORE__READERS", "0"), "store"),
             (("HOGA__ENGINE__LEASE_MS", "1"), "engine.lease_ms"),
+            (("HOGA__FEED__LANES", "0"), "feed.lanes"),
+            (("HOGA__FEED__BUS", "pigeon"), "feed.bus"),
+            (("HOGA__GROUPS__INTERVALS", "[\"7m\"]"), "7m"),
+            (("HOGA__GROUPS__LEASE", "redis"), "groups.lease"),
         ] {
             let error = load(&[pair]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

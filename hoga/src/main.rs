@@ -10,6 +10,7 @@ mod maintenance;
 mod market;
 mod measure;
 mod offline;
+mod plant;
 mod process;
 mod read_models;
 mod rebuild;
@@ -129,6 +130,8 @@ fn run(cli: Cli) -> Result<(), End> {
         }
         Command::Dlt(command) => letters::run(&command),
         Command::Rebuild(flags) => rebuild::run(&flags),
+        Command::Groups(command) => plant::commands::groups(&command),
+        Command::Monitor(flags) => plant::commands::monitor(&flags),
         Command::Config(command) => configuration(&command),
         Command::Bench(bench) => measure::bench(bench),
         Command::Lab(lab) => measure::lab(lab),

@@ -22,10 +22,11 @@ use hoga_log::relay::{Relay, RelayState};
 use hoga_store::{Group, StoreError, Stores};
 
 use crate::cli::Up;
-use crate::config::{Config, Durability as Wanted, LogBackend};
+use crate::config::{Config, Durability as Chosen, LogBackend};
 use crate::logs::{Declare, Logs, topics};
 use crate::maintenance::Maintenance;
 use crate::market;
+use crate::plant::{Plant, Wanted};
 use crate::process::{RunGuard, Signals, lock, start_logging};
 use crate::replay::Recording;
 use crate::replicated::Replicated;
@@ -104,6 +105,7 @@ pub fn configuration(flags: &Up) -> Result<Config, End> {
     if flags.no_market {
         config.market.enabled = false;
     }
+    config.feed.enabled |= flags.feed;
     Ok(config)
 }
 
@@ -135,6 +137,7 @@ pub struct System {
     hub: Hub,
     server: Server,
     maintenance: Maintenance,
+    plant: Option<Plant>,
     tap: market::Tap,
     /// Why the consumer groups of this process could not be started, when that is found out later.
     late: Arc<Mutex<Option<String>>>,
@@ -202,6 +205,13 @@ impl System {
             Duration::from_secs(1),
         )
         .map_err(coded(LogError::code))?;
+        let plant = match config.feed.enabled {
+            false => None,
+            true => match Plant::start(config, &Wanted::all(), signals)? {
+                Some(plant) => Some(plant),
+                None => return Ok(None),
+            },
+        };
         let services = Services {
             engine: engine.handle(),
             stores: stores.clone(),
@@ -213,6 +223,7 @@ impl System {
                 relay: relay.as_ref().map(Relay::watch),
                 ..Pipeline::new(lag.watch())
             },
+            plant: plant.as_ref().map(Plant::view),
         };
         let server = Server::start(config.api.clone(), services).map_err(coded(ServerError::code))?;
         let maintenance = Maintenance::start(logs.local.clone()).map_err(thread)?;
@@ -226,6 +237,7 @@ impl System {
             hub,
             server,
             maintenance,
+            plant,
             tap,
             late,
             _lag: lag,
@@ -238,7 +250,8 @@ impl System {
         if let Some(fault) = self.engine.wait_fault(wait) {
             return Some(format!("[{}] {fault}", fault.kind.code()));
         }
-        self.late.lock().unwrap_or_else(|e| e.into_inner()).take()
+        let late = self.late.lock().unwrap_or_else(|e| e.into_inner()).take();
+        late.or_else(|| self.plant.as_ref().and_then(Plant::fault))
     }
 
     /// The engine's handle, for whoever feeds it.
@@ -250,6 +263,9 @@ impl System {
     fn stop(self) -> Result<(), String> {
         self.hub.shutdown();
         self.server.shutdown();
+        if let Some(plant) = self.plant {
+            plant.stop();
+        }
         let engine = self.engine.shutdown().map_err(|e| e.to_string());
         if let Some(declare) = self.declare {
             declare.stop();
@@ -342,9 +358,9 @@ fn engine_config(config: &Config, stores: &Arc<Stores>) -> EngineConfig {
     let partitions = config.event_log.partitions;
     let mut engine = EngineConfig::new(config.data.dir.join("engine"));
     engine.durability = match config.engine.durability {
-        Wanted::Sync => Durability::Sync,
-        Wanted::Write => Durability::Write,
-        Wanted::None => Durability::None,
+        Chosen::Sync => Durability::Sync,
+        Chosen::Write => Durability::Write,
+        Chosen::None => Durability::None,
     };
     engine.ring_capacity = config.engine.ring;
     engine.ring_reserve = config.engine.ring_reserve;

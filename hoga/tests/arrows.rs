@@ -11,12 +11,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hoga-store", &["hoga-core", "hoga-log"]),
     ("hoga-feed", &["hoga-core", "hoga-log"]),
     ("hoga-sim", &["hoga-core"]),
-    ("hoga-api", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store"]),
+    ("hoga-api", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-feed"]),
     (
         "hoga-lab",
         &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-feed", "hoga-sim", "hoga-api"],
     ),
-    ("hoga", &["hoga-core", "hoga-log", "hoga-engine", "hoga-store", "hoga-sim", "hoga-api", "hoga-lab"]),
+    (
+        "hoga",
+        &[
+            "hoga-core",
+            "hoga-log",
+            "hoga-engine",
+            "hoga-store",
+            "hoga-feed",
+            "hoga-sim",
+            "hoga-api",
+            "hoga-lab",
+        ],
+    ),
 ];
 
 #[test]

@@ -20,6 +20,7 @@ use crate::limits::Limits;
 use crate::metrics::{Bound, Metrics};
 use crate::names;
 use crate::pipeline::Pipeline;
+use crate::plant::TickPlant;
 use crate::server::ServerError;
 use crate::session::Sessions;
 use crate::ws;
@@ -57,6 +58,8 @@ pub struct Services {
     pub catalog: SharedCatalog,
     /// The way of events to their readers.
     pub pipeline: Pipeline,
+    /// The tick plant, where there is one.
+    pub plant: Option<TickPlant>,
 }
 
 /// What all requests share.
@@ -144,6 +147,11 @@ impl App {
         &self.services.hub
     }
 
+    pub fn plant(&self) -> Option<TickPlant> {
+        self.services.plant.clone()
+    }
+
+    /// The way of events to their readers.
     pub fn pipeline(&self) -> &Pipeline {
         &self.services.pipeline
     }

@@ -31,12 +31,24 @@ pub struct Page {
     /// MIME type.
     pub content_type: &'static str,
     /// The body.
-    pub body: String,
+    pub body: Vec<u8>,
 }
 
-/// Gives the page of a path, `None` when there is none. The second argument is the bearer token of the request. Called on a thread that
-/// may wait.
-pub type Pages = Arc<dyn Fn(&str, Option<&str>) -> Option<Page> + Send + Sync>;
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Whether something is to be done (POST) and not only shown (GET).
+    pub post: bool,
+    /// The path.
+    pub path: String,
+    /// Parameters, behind the question mark of the address.
+    pub query: String,
+    /// The bearer token.
+    pub token: Option<String>,
+}
+
+/// Gives the page that is asked for, `None` when there is none. Called on a thread that may wait.
+pub type Pages = Arc<dyn Fn(&Asked) -> Option<Page> + Send + Sync>;
 
 /// A running operator's door. It serves until it is dropped.
 pub struct OpsServer {
@@ -120,26 +132,30 @@ async fn serve(stream: TcpStream, pages: Pages) {
 }
 
 async fn answer(request: Request<Incoming>, pages: Pages) -> Result<Response<Full<Bytes>>, Infallible> {
-    let plain = |status, body: &str| Page { status, content_type: "text/plain", body: body.to_owned() };
-    let page = if request.method() == Method::GET {
-        let path = request.uri().path().to_owned();
+    let plain = |status, body: &str| Page { status, content_type: "text/plain", body: body.into() };
+    let page = if matches!(*request.method(), Method::GET | Method::POST) {
         let token = request
             .headers()
             .get(AUTHORIZATION)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "))
             .map(str::to_owned);
-        let asked = tokio::task::spawn_blocking(move || pages(&path, token.as_deref())).await;
-        match asked {
+        let asked = Asked {
+            post: request.method() == Method::POST,
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or("").to_owned(),
+            token,
+        };
+        match tokio::task::spawn_blocking(move || pages(&asked)).await {
             Ok(Some(page)) => page,
-            Ok(None) => plain(404, "no such page here: /api/v1/health, /api/v1/admin/status, /metrics\n"),
+            Ok(None) => plain(404, "no such page here: /api/v1/health, /metrics\n"),
             Err(error) => {
                 tracing::error!(%error, "a page panicked");
                 plain(500, "a defect: see the log\n")
             }
         }
     } else {
-        plain(405, "only GET\n")
+        plain(405, "only GET and POST\n")
     };
     let mut response = Response::new(Full::new(Bytes::from(page.body)));
     *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -165,12 +181,12 @@ mod tests {
 
     #[test]
     fn pages_are_served_and_others_are_not() {
-        let pages: Pages = Arc::new(|path, token| match (path, token) {
-            ("/a", _) => Some(Page { status: 200, content_type: "text/plain", body: "here".into() }),
-            ("/b", Some("t")) => {
-                Some(Page { status: 200, content_type: "text/plain", body: "secret".into() })
-            }
-            ("/b", _) => Some(Page { status: 401, content_type: "text/plain", body: String::new() }),
+        let page = |status, body: &str| Some(Page { status, content_type: "text/plain", body: body.into() });
+        let pages: Pages = Arc::new(move |asked| match (asked.path.as_str(), asked.token.as_deref()) {
+            ("/a", _) if asked.post => page(200, &asked.query),
+            ("/a", _) => page(200, "here"),
+            ("/b", Some("t")) => page(200, "secret"),
+            ("/b", _) => page(401, ""),
             ("/c", _) => panic!("a page that fails"),
             _ => None,
         });
@@ -183,7 +199,8 @@ mod tests {
         assert!(get(at, "GET /b HTTP/1.1\r\nhost: x\r\nauthorization: Bearer t\r\n\r\n").ends_with("secret"));
         assert!(first(get(at, "GET /c HTTP/1.1\r\nhost: x\r\n\r\n")).contains(" 500 "));
         assert!(first(get(at, "GET /d HTTP/1.1\r\nhost: x\r\n\r\n")).contains(" 404 "));
-        assert!(first(get(at, "POST /a HTTP/1.1\r\nhost: x\r\n\r\n")).contains(" 405 "));
+        assert!(first(get(at, "PUT /a HTTP/1.1\r\nhost: x\r\n\r\n")).contains(" 405 "));
+        assert!(get(at, "POST /a?to=b HTTP/1.1\r\nhost: x\r\n\r\n").ends_with("to=b"));
         drop(server);
         assert!(std::net::TcpStream::connect(at).is_err(), "nobody listens any more");
     }

@@ -124,6 +124,14 @@ routes! {
     AdminOrder POST "/api/v1/admin/orders" 1 Admin "Place an order of an account, once per newClientOrderId however often it is asked for" ["command account symbol side type timeInForce quantity quoteOrderQty price newClientOrderId stopPrice trailingDelta icebergQty selfTradePreventionMode"];
     AdminMarketState POST "/api/v1/admin/markets/state" 1 Admin "Open, halt or restrict a market (TRADING, HALT, BREAK)" ["symbol! state!"];
     Pipeline GET "/api/v1/pipeline" 2 Public "Lag of all consumer groups with a verdict, and the relay to Kafka" [""];
+    PlantStatus GET "/api/v1/plant" 5 Public "The tick plant: feed, members, groups, sockets" [""];
+    PlantMonitor GET "/api/v1/plant/monitor" 20 Public "What happened to the numbers of each symbol's ticks" [""];
+    PlantDiff GET "/api/v1/plant/diff" 20 Public "The first difference of each symbol in which the groups differ" [""];
+    PlantQuotes GET "/api/v1/plant/quotes" 20 Public "The latest of each symbol, as it is shown" [""];
+    PlantQuote GET "/api/v1/plant/quotes/{id}" 2 Public "The latest of one symbol, with candles and the 24 h ticker" [""];
+    PlantExplain GET "/api/v1/plant/explain/{id}" 200 Public "Whether the order of a symbol's ticks is wrong in the log or after it; reads the log" [""];
+    PlantSwitch POST "/api/v1/admin/plant/switch" 1 Admin "Show the other group of processors (to: a or b); force it although it differs or is unhealthy" ["to! force"];
+    PlantRebuild POST "/api/v1/admin/plant/rebuild" 1 Admin "Let a group of processors build itself anew from the bus" ["group!"];
     Metrics GET "/metrics" 1 Public "Metrics in Prometheus' text format" [""];
     OpenApi GET "/openapi.json" 1 Public "This document" [""];
 }

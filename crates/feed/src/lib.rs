@@ -10,10 +10,12 @@
 pub mod bus;
 pub mod cache;
 pub mod detect;
+pub mod feeder;
 pub mod gateway;
 pub mod groups;
 pub mod monitor;
 pub mod plant;
+pub mod sockets;
 pub mod sources;
 pub mod state;
 mod symbol;

@@ -137,6 +137,14 @@ impl Admin {
         text(&url, request.call())
     }
 
+    /// A GET of bytes with the operator's token.
+    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, AdminError> {
+        let url = format!("{}{path}", self.run.url);
+        let request =
+            self.agent.get(&url).header("authorization", format!("Bearer {}", self.run.admin_token));
+        bytes(&url, request.call())
+    }
+
     /// A GET of a path that is signed already, with the API key it is signed for.
     pub fn get_signed(&self, path: &str, key: &str) -> Result<Value, AdminError> {
         let url = format!("{}{path}", self.run.url);
@@ -179,6 +187,14 @@ fn finish(url: &str, result: Answer) -> Result<Value, AdminError> {
 }
 
 fn text(url: &str, result: Answer) -> Result<String, AdminError> {
+    let body = bytes(url, result)?;
+    String::from_utf8(body).map_err(|e| AdminError::Unreachable {
+        url: url.to_owned(),
+        reason: format!("an answer that is no text: {e}"),
+    })
+}
+
+fn bytes(url: &str, result: Answer) -> Result<Vec<u8>, AdminError> {
     let unreachable = |reason: String| AdminError::Unreachable { url: url.to_owned(), reason };
     let mut response = result.map_err(|e| unreachable(e.to_string()))?;
     let status = response.status().as_u16();
@@ -186,9 +202,10 @@ fn text(url: &str, result: Answer) -> Result<String, AdminError> {
         .body_mut()
         .with_config()
         .limit(256 * 1024 * 1024)
-        .read_to_string()
+        .read_to_vec()
         .map_err(|e| unreachable(e.to_string()))?;
     if !(200..300).contains(&status) {
+        let body = String::from_utf8_lossy(&body).into_owned();
         return Err(AdminError::Refused { url: url.to_owned(), status, body });
     }
     Ok(body)

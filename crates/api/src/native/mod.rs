@@ -7,6 +7,7 @@ pub(crate) mod alerts;
 mod funds;
 mod keys;
 mod placing;
+mod plant;
 mod status;
 mod users;
 
@@ -49,6 +50,14 @@ pub(crate) async fn run(call: &Call<'_>) -> Result<Reply, ApiError> {
         Route::AdminStatus => status::status(call).await,
         Route::AdminLag => status::lag(call),
         Route::Pipeline => Ok(status::pipeline(call)),
+        Route::PlantStatus
+        | Route::PlantMonitor
+        | Route::PlantDiff
+        | Route::PlantQuotes
+        | Route::PlantQuote
+        | Route::PlantExplain
+        | Route::PlantSwitch
+        | Route::PlantRebuild => plant::run(call).await,
         Route::AdminOrder => placing::order(call).await,
         Route::AdminMarketState => admin::market_state(call).await,
         _ => Err(ApiError::new(-1020, "This operation is not supported.")),

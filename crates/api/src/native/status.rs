@@ -111,6 +111,9 @@ pub(super) async fn metrics(call: &Call<'_>) -> Result<Reply, ApiError> {
     engine(&mut out, call);
     groups(&mut out, &positions(call).await?);
     call.peer.app.pipeline().metrics(&mut out);
+    if let Some(plant) = call.peer.app.plant() {
+        plant.metrics(&mut out);
+    }
     let c = app.connections();
     let n = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed) as f64;
     let plain = |value: f64| vec![(String::new(), value)];

@@ -180,6 +180,7 @@ impl World {
             hub: hub.clone(),
             catalog: catalog.clone(),
             pipeline: Pipeline { latency: latency_of_stores(&stores), ..Pipeline::new(lag.watch()) },
+            plant: None,
         };
         let server = Server::start(config, services).unwrap();
         let address = server.local_addr();

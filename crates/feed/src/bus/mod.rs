@@ -18,6 +18,17 @@ pub use log::LogBus;
 #[cfg(feature = "redis")]
 pub use redis::{Publisher, PublisherStats, RedisBus, RedisBusConfig, RedisBusStats};
 
+/// What a bus has taken of the spool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Ticks taken since the start.
+    pub ticks: u64,
+    /// Ticks of the spool that wait.
+    pub waiting: u64,
+    /// Whether the last was taken.
+    pub connected: bool,
+}
+
 /// Where ticks are read.
 ///
 /// **Law:** a lane's messages have offsets that rise without holes as they were written. A read gives them in the order of offsets, each once and

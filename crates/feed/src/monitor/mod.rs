@@ -4,6 +4,7 @@
 //! missing numbers.
 
 mod delay;
+pub mod explain;
 
 use std::collections::BTreeMap;
 

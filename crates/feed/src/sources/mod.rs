@@ -24,4 +24,24 @@ pub enum Flow {
 pub trait Source: Send {
     /// Adds what is due at this time since the start to `out`, up to `most`; what is over comes with the next call.
     fn poll(&mut self, at: Duration, most: usize, out: &mut Vec<SourceTrade>) -> Flow;
+
+    /// How it is doing.
+    fn status(&self) -> SourceStatus {
+        SourceStatus::default()
+    }
+}
+
+/// What a source says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// Whether it is connected, where it has to be.
+    pub connected: Option<bool>,
+    /// Connections that were made after the first.
+    pub reconnects: u64,
+    /// Messages that could not be read.
+    pub broken: u64,
+    /// Trades that were given.
+    pub trades: u64,
+    /// The first or last thing that went wrong.
+    pub fault: Option<String>,
 }

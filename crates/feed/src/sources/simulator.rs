@@ -48,6 +48,8 @@ pub struct SimulatorConfig {
     pub burst: Option<Burst>,
     /// The time of the first moment; trades are dated by it.
     pub start: Timestamp,
+    /// Trades of each symbol are numbered from the one above this (0): higher at each start, where those of an earlier one are remembered.
+    pub first_id: u64,
     /// Trades after which it ends; none: never.
     pub most: Option<u64>,
 }
@@ -61,6 +63,7 @@ impl Default for SimulatorConfig {
             hot: Vec::new(),
             burst: None,
             start: Timestamp(1_700_000_000_000_000),
+            first_id: 0,
             most: None,
         }
     }
@@ -152,7 +155,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 impl Market {
-    fn trade(&mut self, time: Timestamp) -> SourceTrade {
+    fn trade(&mut self, time: Timestamp, first_id: u64) -> SourceTrade {
         let random = next(&mut self.random);
         let step = (random >> 60) as i64 - 8 + (random >> 59 & 1) as i64;
         // Between a hundredth and a hundred times the first price.
@@ -161,7 +164,7 @@ impl Market {
         let (price, qty) = (Price(self.price), Qty((1 + (random >> 20 & 0xFFF) as i64) * (SCALE / 1000)));
         let tick = Tick {
             time,
-            id: TradeId(self.trades),
+            id: TradeId(first_id + self.trades),
             price,
             qty,
             quote: notional(price, qty).expect("a price up to 10,000 times a quantity up to 5 fits"),
@@ -186,7 +189,8 @@ impl Source for Simulator {
             self.due.pop();
             let market = &mut self.markets[number as usize];
             let micros = i64::try_from(time / 1000).unwrap_or(i64::MAX);
-            out.push(market.trade(Timestamp(self.config.start.0.saturating_add(micros))));
+            let traded = Timestamp(self.config.start.0.saturating_add(micros));
+            out.push(market.trade(traded, self.config.first_id));
             let bursts = self.config.burst.filter(|burst| time % nanos(burst.every) < nanos(burst.lasts));
             let interval = (market.interval / bursts.map_or(1, |burst| u64::from(burst.factor))).max(1);
             self.due.push(Reverse((time.saturating_add(interval), number)));

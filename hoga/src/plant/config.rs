@@ -1,0 +1,273 @@
+//! `[feed]` and `[groups]`: the tick plant.
+
+use hoga_feed::groups::Shows;
+use serde::{Deserialize, Serialize};
+
+/// `[feed]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Feed {
+    /// Whether `hoga up` has a tick plant, as with `--feed`.
+    pub enabled: bool,
+    /// Where trades come from.
+    pub source: Source,
+    /// With `simulator`: of everything that is random.
+    pub seed: u64,
+    /// With `simulator`: how many symbols.
+    pub symbols: u32,
+    /// With `simulator`: milliseconds between two trades of a symbol.
+    pub interval_ms: u64,
+    /// With `simulator`: symbols with an interval of their own, as `{ number = 3, interval_ms = 1 }`.
+    pub hot: Vec<HotSymbol>,
+    /// With `simulator`: a burst begins every so many milliseconds; 0: there are none.
+    pub burst_every_ms: u64,
+    /// With `simulator`: how long a burst lasts.
+    pub burst_ms: u64,
+    /// With `simulator`: how many times as often symbols trade in a burst.
+    pub burst_factor: u32,
+    /// Lanes: partitions of the topic, channels on Redis. Fixed once the spool exists.
+    pub lanes: u32,
+    /// What the spool keeps of each lane, in MiB, as far as the bus has taken it.
+    pub spool_mib: u64,
+    /// Ticks that may wait for the bus; with as many the spool is full and takes no more.
+    pub most_waiting: u64,
+    /// What carries ticks to processors: `inproc` (all in one process), `kafka`, `redis` (Pub/Sub).
+    pub bus: Bus,
+    /// With `bus = "redis"`: the server.
+    pub redis: String,
+    /// With `bus = "redis"`: what is in front of channels' names.
+    pub prefix: String,
+    /// With `bus = "redis"`: where processors read what Pub/Sub has lost: `spool` (the feed's own, over HTTP) or `kafka`.
+    pub behind: Behind,
+    /// With `behind = "spool"`: the address of the feed's process, `http://host:port`.
+    pub url: String,
+    /// With Kafka: how long the producer lets ticks gather, in milliseconds.
+    pub linger_ms: u64,
+}
+
+/// Where trades come from.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A made-up market, seeded.
+    Simulator,
+}
+
+/// A symbol of the simulator with an interval of its own.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct HotSymbol {
+    /// Which, from 0.
+    pub number: u32,
+    /// Milliseconds between two of its trades.
+    pub interval_ms: u64,
+}
+
+/// What carries ticks.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bus {
+    /// The spool itself, in one process.
+    Inproc,
+    /// Apache Kafka.
+    Kafka,
+    /// Redis Pub/Sub.
+    Redis,
+}
+
+/// What is behind Pub/Sub.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Behind {
+    /// The feed's spool.
+    Spool,
+    /// Apache Kafka.
+    Kafka,
+}
+
+/// `[groups]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Groups {
+    /// The name of this process among members, different on each; empty takes the host's name and the process number.
+    pub node: String,
+    /// Loops of a member that fold ticks.
+    pub loops: u32,
+    /// Threads of a member that read the bus.
+    pub readers: u32,
+    /// Whether events are looked for, on a loop of their own.
+    pub detect: bool,
+    /// Weight of the newest value in the moving averages, in thousandths.
+    pub alpha: u32,
+    /// A price this far from its average is a spike, in thousandths.
+    pub spike: u32,
+    /// A quantity this many times its average is a surge, in thousandths.
+    pub surge: u32,
+    /// Intervals of candles.
+    pub intervals: Vec<String>,
+    /// The share of a loop from which a symbol gets a loop of its own, in thousandths; 0: never.
+    pub hot: u32,
+    /// Where the latest of each symbol is: `memory` (all in one process) or `redis`.
+    pub cache: Cache,
+    /// With `cache = "redis"`: the server of group A.
+    pub redis_a: String,
+    /// With `cache = "redis"`: the server of group B.
+    pub redis_b: String,
+    /// With `cache = "redis"`: what is in front of keys.
+    pub prefix: String,
+    /// Who leads a group: `local` (members in one process), `redis` (in the group's own cache) or `zookeeper`.
+    pub lease: Lease,
+    /// A standby takes over after the leader's silence of this many milliseconds.
+    pub lease_ms: u64,
+    /// With `lease = "zookeeper"`: its servers, `host:port,host:port`.
+    pub zookeeper: String,
+    /// What is shown: `active` (the group that traffic is on) or `first` (whichever group is first).
+    pub shows: Shows,
+    /// A leader that has been silent for so many milliseconds is gone for those who show it.
+    pub silent_ms: u64,
+    /// A group that has been behind for so many milliseconds is not shown.
+    pub behind_ms: u64,
+}
+
+/// Where the latest of each symbol is.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cache {
+    /// In this process.
+    Memory,
+    /// On Redis, one server for each group.
+    Redis,
+}
+
+/// Who leads.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lease {
+    /// Within this process.
+    Local,
+    /// In the group's cache.
+    Redis,
+    /// Apache ZooKeeper.
+    Zookeeper,
+}
+
+impl Default for Feed {
+    fn default() -> Feed {
+        Feed {
+            enabled: false,
+            source: Source::Simulator,
+            seed: 1,
+            symbols: 202,
+            interval_ms: 100,
+            hot: Vec::new(),
+            burst_every_ms: 0,
+            burst_ms: 0,
+            burst_factor: 10,
+            lanes: 6,
+            spool_mib: 256,
+            most_waiting: 50_000_000,
+            bus: Bus::Inproc,
+            redis: "redis://127.0.0.1:6379".into(),
+            prefix: "hoga".into(),
+            behind: Behind::Spool,
+            url: "http://127.0.0.1:8081".into(),
+            linger_ms: 0,
+        }
+    }
+}
+
+impl Default for Groups {
+    fn default() -> Groups {
+        Groups {
+            node: String::new(),
+            loops: 2,
+            readers: 2,
+            detect: true,
+            alpha: 100,
+            spike: 20,
+            surge: 10_000,
+            intervals: ["1m", "5m", "1h", "1d"].map(str::to_owned).into(),
+            hot: 250,
+            cache: Cache::Memory,
+            redis_a: "redis://127.0.0.1:6379".into(),
+            redis_b: "redis://127.0.0.1:6380".into(),
+            prefix: "hoga".into(),
+            lease: Lease::Local,
+            lease_ms: 600,
+            zookeeper: "127.0.0.1:2181".into(),
+            shows: Shows::Active,
+            silent_ms: 150,
+            behind_ms: 1_000,
+        }
+    }
+}
+
+impl Feed {
+    /// What types cannot say: the key and what is wrong with it.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if !(1..=1024).contains(&self.lanes) {
+            return Err(("feed.lanes", format!("{} is not within 1 to 1024", self.lanes)));
+        }
+        if !(1..=1_000_000).contains(&self.symbols) || self.interval_ms == 0 {
+            return Err(("feed.symbols", "1 to 1000000 symbols, with an interval above 0".into()));
+        }
+        if self.spool_mib == 0 || self.most_waiting == 0 {
+            return Err(("feed.spool_mib", "the spool needs room for something".into()));
+        }
+        if self.prefix.is_empty() {
+            return Err(("feed.prefix", "must not be empty".into()));
+        }
+        if !cfg!(feature = "redis") && self.bus == Bus::Redis {
+            return Err(("feed.bus", "this build is without Redis: build it with default features".into()));
+        }
+        if !cfg!(feature = "kafka") && (self.bus == Bus::Kafka || self.behind == Behind::Kafka) {
+            return Err(("feed.bus", "this build is without Kafka: build it with default features".into()));
+        }
+        Ok(())
+    }
+}
+
+impl Groups {
+    /// What types cannot say: the key and what is wrong with it.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if !(1..=256).contains(&self.loops) || !(1..=256).contains(&self.readers) {
+            return Err(("groups.loops", "loops and readers are from 1 to 256".into()));
+        }
+        if !(1..=1000).contains(&self.alpha) {
+            return Err(("groups.alpha", format!("{} is not within 1 to 1000 thousandths", self.alpha)));
+        }
+        if let Some(wrong) =
+            self.intervals.iter().find(|text| hoga_core::folds::candle::Interval::parse(text).is_none())
+        {
+            return Err((
+                "groups.intervals",
+                format!("{wrong:?} is no interval: 1s, 1m, 3m, 5m, 15m, 30m, 1h, 4h, 1d, 1w"),
+            ));
+        }
+        if self.intervals.is_empty() {
+            return Err(("groups.intervals", "at least one interval is needed".into()));
+        }
+        if !(30..=60_000).contains(&self.lease_ms) {
+            return Err(("groups.lease_ms", format!("{} is not within 30 to 60000", self.lease_ms)));
+        }
+        if self.silent_ms < 20 {
+            return Err(("groups.silent_ms", format!("{} is below 20", self.silent_ms)));
+        }
+        if self.cache == Cache::Memory && self.lease == Lease::Redis {
+            return Err(("groups.lease", "a lease in the group's cache needs cache = \"redis\"".into()));
+        }
+        if !cfg!(feature = "redis") && (self.cache == Cache::Redis || self.lease == Lease::Redis) {
+            return Err((
+                "groups.cache",
+                "this build is without Redis: build it with default features".into(),
+            ));
+        }
+        if !cfg!(feature = "zookeeper") && self.lease == Lease::Zookeeper {
+            return Err((
+                "groups.lease",
+                "this build is without ZooKeeper: build it with default features".into(),
+            ));
+        }
+        Ok(())
+    }
+}
