@@ -706,6 +706,22 @@ pub enum Lab {
         #[arg(long, default_value_t = 30.0, value_parser = positive)]
         outage: f64,
     },
+    /// Kill, pause and take away what the tick plant consists of, and check that readers see every number once, in order. Needs the repository's scripts.
+    #[command(after_help = "Example: hoga lab plant members --outage 30\n\
+                            Scenes: members zookeeper kafka caches stops grid; all without a name.")]
+    Plant {
+        /// Which scenes.
+        names: Vec<String>,
+        /// Seconds that a server is away.
+        #[arg(long, default_value_t = 30.0, value_parser = positive)]
+        outage: f64,
+        /// How often the feed is stopped by SIGTERM in the scene `stops`.
+        #[arg(long, default_value_t = 76, value_parser = clap::value_parser!(u32).range(4..=10_000))]
+        stops: u32,
+        /// All of the grid: partitions 1, 3, 6, 12 by loops 1, 3, 6.
+        #[arg(long)]
+        full: bool,
+    },
     /// Kill the real binary under load, start it again, and check that nothing acknowledged is missing.
     #[command(after_help = "Example: hoga lab crash --rounds 200 --seed 1")]
     Crash {

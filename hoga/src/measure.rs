@@ -122,5 +122,16 @@ pub fn lab(lab: Lab) -> Result<(), End> {
             let checks = hoga_lab::faults::run(&options)?;
             print(format_args!("faults: {checks} passed, 0 failed"))
         }
+        #[cfg(all(feature = "kafka", feature = "redis"))]
+        Lab::Plant { names, outage, stops, full } => {
+            hoga_lab::interrupt::clean_up_on_signals("the plant's tests")?;
+            let outage = Duration::from_secs_f64(outage);
+            let checks = hoga_lab::plant::run(&hoga_lab::plant::Options { names, outage, stops, full })?;
+            print(format_args!("plant: {checks} passed, 0 failed"))
+        }
+        #[cfg(not(all(feature = "kafka", feature = "redis")))]
+        Lab::Plant { .. } => {
+            Err(End::Usage("this build is without Kafka or Redis: build it with default features".into()))
+        }
     }
 }

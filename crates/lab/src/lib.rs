@@ -14,6 +14,8 @@ pub mod matching;
 pub mod orders;
 pub mod outage;
 pub mod probe;
+#[cfg(all(feature = "kafka", feature = "redis"))]
+pub mod plant;
 pub mod process;
 pub mod project;
 pub mod recover;

@@ -1,4 +1,4 @@
-//! Real servers for a measurement or a fault: Apache Kafka and PostgreSQL, started by the project's own scripts with data of their own on
+//! Real servers for a measurement or a fault: Apache Kafka, PostgreSQL, Redis and ZooKeeper, started by the project's own scripts with data of their own on
 //! free ports, and gone afterwards.
 
 use std::net::TcpListener;
@@ -38,6 +38,19 @@ impl Service {
         let port = free_ports(&[0])?;
         let url = format!("postgres://hoga@127.0.0.1:{port}/hoga");
         Service::start("postgres", &[("POSTGRES_PORT", port.to_string())], url)
+    }
+
+    /// Redis, one server; its address is a URL.
+    pub fn redis() -> Result<Service, BenchError> {
+        let port = free_ports(&[0])?;
+        Service::start("redis", &[("REDIS_PORTS", port.to_string())], format!("redis://127.0.0.1:{port}"))
+    }
+
+    /// ZooKeeper, one server with ticks of 200 ms, so that sessions may be short.
+    pub fn zookeeper() -> Result<Service, BenchError> {
+        let port = free_ports(&[0])?;
+        let variables = [("ZOOKEEPER_PORT", port.to_string()), ("ZOOKEEPER_TICK", "200".to_owned())];
+        Service::start("zookeeper", &variables, format!("127.0.0.1:{port}"))
     }
 
     fn start(name: &str, variables: &[(&str, String)], address: String) -> Result<Service, BenchError> {
@@ -151,7 +164,7 @@ fn scripts() -> Result<PathBuf, BenchError> {
     let here = std::env::current_dir()?;
     here.ancestors().map(|folder| folder.join("scripts/services")).find(|folder| folder.is_dir()).ok_or_else(|| {
         BenchError::Unfit(
-            "the scripts that start Kafka and PostgreSQL are not here: run this in a checkout of Hoga, or name their folder in HOGA_SCRIPTS"
+            "the scripts that start servers are not here: run this in a checkout of Hoga, or name their folder in HOGA_SCRIPTS"
                 .into(),
         )
     })

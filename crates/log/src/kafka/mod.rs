@@ -6,6 +6,7 @@ mod context;
 mod fault;
 mod groups;
 mod log;
+mod loose;
 mod member;
 mod native;
 mod reach;
@@ -15,5 +16,6 @@ pub mod topics;
 
 pub use config::KafkaConfig;
 pub use log::KafkaLog;
+pub use loose::{Acks, LooseProducer};
 pub use member::{KafkaSource, Membership, Protocol};
 pub use stats::KafkaStats;
