@@ -13,9 +13,9 @@ pub mod load;
 pub mod matching;
 pub mod orders;
 pub mod outage;
-pub mod probe;
 #[cfg(all(feature = "kafka", feature = "redis"))]
 pub mod plant;
+pub mod probe;
 pub mod process;
 pub mod project;
 pub mod recover;

@@ -239,6 +239,7 @@ impl Plant {
         };
         let gateway = Gateway::open(log.clone(), gateway).map_err(coded(LogError::code))?;
         self.spool = Some(Arc::new(LogBus::new(log.clone(), TICKS).map_err(coded(LogError::code))?));
+        self.log.clone_from(&self.spool);
         let mut came: Box<dyn Fn() + Send> = Box::new(|| ());
         match feed.bus {
             config::Bus::Inproc => {}
@@ -362,7 +363,8 @@ impl Plant {
 /// What cannot work together.
 fn check(config: &Config, wanted: &Wanted) -> Result<(), End> {
     let parts = "the roles feed, processor (of both groups) and quotes";
-    if !wanted.is_one_process() && config.groups.cache == config::Cache::Memory {
+    let shares = !wanted.members.is_empty() || wanted.desk;
+    if shares && !wanted.is_one_process() && config.groups.cache == config::Cache::Memory {
         return Err(End::Usage(format!(
             "groups.cache = \"memory\" needs {parts} in one process, as in `hoga up --feed`. Set it to \"redis\" for several"
         )));

@@ -46,7 +46,7 @@ impl Bus for LogBus {
     }
 
     fn read(&self, lane: u32, from: u64, most: usize, out: &mut Vec<StoredMessage>) -> Result<u64, LogError> {
-        self.log.read(&self.topic, lane, from, most, out)
+        self.log.follow(&self.topic, lane, from, most, Duration::ZERO, out)
     }
 
     fn wait(&self, places: &[(u32, u64)], timeout: Duration) -> Result<(), LogError> {
@@ -57,6 +57,6 @@ impl Bus for LogBus {
             some => (self.turn.fetch_add(1, Ordering::Relaxed) % some, timeout.min(SLICE)),
         };
         let (lane, next) = places[at];
-        self.log.wait_for(&self.topic, lane, next, timeout).map(drop)
+        self.log.follow(&self.topic, lane, next, 0, timeout, &mut Vec::new()).map(drop)
     }
 }

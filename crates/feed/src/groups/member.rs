@@ -412,6 +412,9 @@ impl Inner {
         while !self.stopped() {
             let holds = self.told.holds.load(Ordering::Acquire);
             if holds != leads {
+                if leads > 0 {
+                    self.last_write(leads);
+                }
                 if holds > 0 {
                     self.board.all_dirty();
                     (told, candles) = (long_ago(), long_ago());
@@ -474,6 +477,19 @@ impl Inner {
                     std::thread::park_timeout(AWAY);
                 }
             }
+        }
+    }
+
+    /// What is left when the lead is lost is offered once more: where nobody has followed yet readers have it, and where somebody has the cache refuses it. So
+    /// a leader that was held up is always seen to have been one.
+    fn last_write(&self, epoch: u64) {
+        let (mut batch, _) = self.board.take(WRITE, true);
+        batch.status = Some(self.status(epoch));
+        match self.cache.write(epoch, &batch) {
+            Ok(_) => self.written(&batch),
+            Err(CacheError::Fenced { .. }) => _ = self.told.refused.fetch_add(1, Ordering::Relaxed),
+            // Nobody waits for it.
+            Err(error) => tracing::info!(%error, "the last write of this leader was not taken"),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Where the order of a symbol's ticks turned wrong: in the log already, or after it.
 
+use std::time::{Duration, Instant};
+
 use hoga_log::LogError;
 use hoga_log::event_log::StoredMessage;
 
@@ -10,6 +12,10 @@ use crate::tick::FeedTick;
 
 /// Findings that are told with their places; more are counted.
 pub const MOST: usize = 20;
+
+/// How long messages that the log has are waited for, in all, and at a time.
+const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT: Duration = Duration::from_millis(50);
 
 /// A tick in the log that does not follow the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +85,7 @@ pub fn explain(bus: &dyn Bus, symbol: Symbol, seen: Option<&Counts>) -> Result<E
         trimmed |= next > 0;
         let mut order = SymbolOrder::new();
         let mut place: Option<(u64, u64)> = None;
+        let mut waited = Duration::ZERO;
         while next < end {
             read.clear();
             let to = bus.read(lane, next, 4096, &mut read)?;
@@ -101,7 +108,13 @@ pub fn explain(bus: &dyn Bus, symbol: Symbol, seen: Option<&Counts>) -> Result<E
                 }
             }
             if to == next {
-                break;
+                // Over a network it may still be on its way; what never comes is somebody else's fault.
+                if waited >= PATIENCE {
+                    break;
+                }
+                let begun = Instant::now();
+                bus.wait(&[(lane, next)], WAIT)?;
+                waited += begun.elapsed();
             }
             next = to;
         }

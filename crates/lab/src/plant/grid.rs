@@ -84,7 +84,11 @@ fn read(log: &Arc<dyn EventLog>, loops: u32, at_most: usize) -> Result<(Counts, 
     Ok((counts, bus))
 }
 
-fn fresh(kafka: &Service, name: &str, partitions: u32) -> Result<(KafkaConfig, Arc<dyn EventLog>, Arc<KafkaLog>), BenchError> {
+fn fresh(
+    kafka: &Service,
+    name: &str,
+    partitions: u32,
+) -> Result<(KafkaConfig, Arc<dyn EventLog>, Arc<KafkaLog>), BenchError> {
     let config = KafkaConfig { topic_prefix: format!("{name}."), ..KafkaConfig::new(kafka.address()) };
     let log = Arc::new(KafkaLog::open(config.clone())?);
     log.create_topic(&TopicSpec::delete(TOPIC, partitions, 1 << 30))?;
@@ -112,7 +116,11 @@ pub(super) fn run(options: &Options) -> Result<Told, BenchError> {
             let messages: Vec<Message<'_>> = symbols
                 .iter()
                 .zip(&values)
-                .map(|(symbol, value)| Message { key: symbol.as_bytes(), value: Some(value), time: Timestamp(1) })
+                .map(|(symbol, value)| Message {
+                    key: symbol.as_bytes(),
+                    value: Some(value),
+                    time: Timestamp(1),
+                })
                 .collect();
             log.append(TOPIC, &messages)?;
         }
@@ -155,7 +163,9 @@ fn two_connections(kafka: &Service, symbol: Symbol, checks: &mut u64) -> Result<
         format!("acks = 0 over two connections in turn: the monitor sees nothing: {counts:?}")
     })?;
     let found = explain(&*bus, symbol, Some(&counts))?;
-    check(checks, found.blame == Blame::Producer, || format!("the producer is to blame, not {:?}", found.blame))?;
+    check(checks, found.blame == Blame::Producer, || {
+        format!("the producer is to blame, not {:?}", found.blame)
+    })?;
     kafka_log.close(Duration::from_secs(2));
     Ok(counts.violations)
 }
@@ -173,7 +183,9 @@ fn keyless(kafka: &Service, symbol: Symbol, checks: &mut u64) -> Result<u64, Ben
     let (counts, bus) = read(&log, 1, 64)?;
     check(checks, counts.violations > 0, || format!("without a key: the monitor sees nothing: {counts:?}"))?;
     let found = explain(&*bus, symbol, Some(&counts))?;
-    check(checks, found.blame == Blame::Producer && found.places.len() == 3, || format!("without a key: {}", found.text))?;
+    check(checks, found.blame == Blame::Producer && found.places.len() == 3, || {
+        format!("without a key: {}", found.text)
+    })?;
     kafka_log.close(Duration::from_secs(2));
     Ok(counts.violations)
 }
@@ -208,7 +220,9 @@ fn broker_killed(kafka: &Service, symbol: Symbol, checks: &mut u64) -> Result<u6
         FeedTick::decode(tail.value.as_deref()?).ok().filter(|tick| tick.seq == sent)
     })?;
     let (counts, _) = read(&log, 1, 512)?;
-    check(checks, counts.lost() > 0, || format!("acks = 0 and the broker killed: the monitor sees nothing: {counts:?}"))?;
+    check(checks, counts.lost() > 0, || {
+        format!("acks = 0 and the broker killed: the monitor sees nothing: {counts:?}")
+    })?;
     kafka_log.close(Duration::from_secs(2));
     Ok(counts.lost())
 }

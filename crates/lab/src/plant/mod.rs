@@ -68,7 +68,11 @@ pub fn run(options: &Options) -> Result<u64, BenchError> {
 }
 
 /// Fails with a sentence unless something holds; counts it otherwise.
-pub(crate) fn check(checks: &mut u64, holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), BenchError> {
+pub(crate) fn check(
+    checks: &mut u64,
+    holds: bool,
+    otherwise: impl FnOnce() -> String,
+) -> Result<(), BenchError> {
     if !holds {
         return Err(BenchError::Unfit(otherwise()));
     }

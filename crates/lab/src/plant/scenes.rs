@@ -40,16 +40,25 @@ fn kill_shown(stage: &mut Stage, checks: &mut u64) -> Result<Duration, BenchErro
     })?;
     std::thread::sleep(Duration::from_millis(300)); // what follows the switch is in the measured time too
     let silence = stage.reader.look().silence;
-    check(checks, silence < GAP, || format!("readers saw nothing for {silence:?} when a leader of two groups was killed"))?;
+    check(checks, silence < GAP, || {
+        format!("readers saw nothing for {silence:?} when a leader of two groups was killed")
+    })?;
     Ok(silence)
 }
 
 /// Kills the leader of a group and measures how long it takes until its standby leads.
-fn take_over(stage: &mut Stage, group: GroupName, limit: Duration, checks: &mut u64) -> Result<Duration, BenchError> {
+fn take_over(
+    stage: &mut Stage,
+    group: GroupName,
+    limit: Duration,
+    checks: &mut u64,
+) -> Result<Duration, BenchError> {
     let at = stage.leader(group)?;
     let epoch = stage.desk.group(group).health.leader;
     stage.processors.remove(at).server.kill()?;
-    let (_, took) = wait("the standby leads", LONG, || stage.desk.group(group).health.leader.filter(|new| Some(*new) > epoch))?;
+    let (_, took) = wait("the standby leads", LONG, || {
+        stage.desk.group(group).health.leader.filter(|new| Some(*new) > epoch)
+    })?;
     check(checks, took < limit, || format!("the standby took over after {took:?}, the limit is {limit:?}"))?;
     Ok(took)
 }
@@ -59,7 +68,9 @@ fn pause(stage: &mut Stage, group: GroupName, checks: &mut u64) -> Result<u64, B
     let at = stage.leader(group)?;
     let epoch = stage.desk.group(group).health.leader;
     stage.processors[at].server.signal(Signal::STOP)?;
-    wait("the standby leads", LONG, || stage.desk.group(group).health.leader.filter(|new| Some(*new) > epoch))?;
+    wait("the standby leads", LONG, || {
+        stage.desk.group(group).health.leader.filter(|new| Some(*new) > epoch)
+    })?;
     stage.processors[at].server.signal(Signal::CONT)?;
     let (refused, _) = wait("the paused leader is refused and follows", LONG, || {
         let member = stage.processors[at].status().ok()?;
@@ -67,7 +78,9 @@ fn pause(stage: &mut Stage, group: GroupName, checks: &mut u64) -> Result<u64, B
         (refused > 0 && member["leads"] == false).then_some(refused)
     })?;
     let counted = stage.desk.contents(group).map_err(|error| BenchError::Unfit(error.to_string()))?.refused;
-    check(checks, counted >= refused, || format!("the cache counted {counted} refused writes, the member {refused}"))?;
+    check(checks, counted >= refused, || {
+        format!("the cache counted {counted} refused writes, the member {refused}")
+    })?;
     Ok(refused)
 }
 
@@ -161,6 +174,11 @@ pub(super) fn kafka(options: &Options) -> Result<Told, BenchError> {
     let mut checks = 0;
     let set = Set { bus: "kafka", lease: "redis", lease_ms: LEASE_MS, members: [1, 1] };
     let mut stage = Stage::start(set)?;
+    calm(&stage);
+    let usual = stage.reader.look();
+    std::thread::sleep(Duration::from_secs(2)); // the measured seconds themselves
+    let after = stage.reader.look();
+    let (usual, rate) = (after.oldest, (after.quotes - usual.quotes) / 2);
     let gap = kill_shown(&mut stage, &mut checks)?;
     let Some(kafka) = &stage.kafka else { return Err(BenchError::Unfit("no Kafka on the stage".into())) };
     kafka.kill()?;
@@ -179,9 +197,10 @@ pub(super) fn kafka(options: &Options) -> Result<Told, BenchError> {
     Ok(Told {
         checks,
         text: format!(
-            "{} quotes in order; a leader killed: readers saw nothing for {}; Kafka away for {:?}: nothing lost, prices fresh {} after it answered \
+            "{} quotes in order, {rate} a second, at most {} old; a leader killed: readers saw nothing for {}; Kafka away for {:?}: nothing lost, prices fresh {} after it answered \
              (it took {} to start)",
             seen.quotes,
+            ms(usual),
             ms(gap),
             options.outage,
             ms(fresh),
@@ -213,7 +232,9 @@ pub(super) fn caches(options: &Options) -> Result<Told, BenchError> {
     std::thread::sleep(options.outage.min(Duration::from_secs(5)));
     stage.redis[1].run(&["cont"])?;
     let bus_silence = stage.reader.look().silence;
-    check(&mut checks, bus_silence < Duration::from_secs(2), || format!("prices stood for {bus_silence:?} while the bus hung"))?;
+    check(&mut checks, bus_silence < Duration::from_secs(2), || {
+        format!("prices stood for {bus_silence:?} while the bus hung")
+    })?;
     wait("B has a leader again", LONG, || stage.desk.group(GroupName::B).health.leader)?;
     let seen = stage.finish(&mut checks)?;
     Ok(Told {
@@ -244,7 +265,8 @@ pub(super) fn stops(options: &Options) -> Result<Told, BenchError> {
     let mut longest = Duration::ZERO;
     let mut ticks = 0;
     for (number, (bus, redis, kafka)) in buses.iter().enumerate() {
-        let (data, config) = (folder.path().join(format!("{number}")), folder.path().join(format!("{number}.toml")));
+        let (data, config) =
+            (folder.path().join(format!("{number}")), folder.path().join(format!("{number}.toml")));
         let redis = if redis.is_empty() { "redis://127.0.0.1:1" } else { redis };
         // 20,000 ticks a second.
         let text = format!(

@@ -85,7 +85,8 @@ impl Stage {
                 stage.add(group)?;
             }
         }
-        let groups: Vec<GroupName> = GroupName::BOTH.into_iter().filter(|g| set.members[*g as usize] > 0).collect();
+        let groups: Vec<GroupName> =
+            GroupName::BOTH.into_iter().filter(|g| set.members[*g as usize] > 0).collect();
         wait("leaders of the groups", LONG, || {
             let leads = |group: &GroupName| stage.desk.group(*group).health.leader.is_some();
             (groups.iter().all(leads) && stage.reader.look().quotes > 1000).then_some(())
@@ -98,7 +99,9 @@ impl Stage {
     }
 
     fn text(&self, set: &Set, interval: u64) -> String {
-        let service = |service: &Option<Service>| service.as_ref().map_or("127.0.0.1:1".to_owned(), |s| s.address().to_owned());
+        let service = |service: &Option<Service>| {
+            service.as_ref().map_or("127.0.0.1:1".to_owned(), |s| s.address().to_owned())
+        };
         format!(
             "[feed]\nbus = \"{}\"\nredis = \"{}\"\nurl = \"http://127.0.0.1:{}\"\ninterval_ms = {interval}\nlanes = 3\n\
              [kafka]\nbootstrap = \"{}\"\n\
@@ -152,7 +155,9 @@ impl Stage {
         wait("members that have caught up", LONG, || {
             let ready = self.processors.iter().filter(|processor| {
                 processor.group == group
-                    && processor.status().is_ok_and(|m| m["status"]["rebuilding"] == false && m["lease_connected"] == true)
+                    && processor
+                        .status()
+                        .is_ok_and(|m| m["status"]["rebuilding"] == false && m["lease_connected"] == true)
             });
             (ready.count() == count).then_some(())
         })?;
@@ -173,7 +178,10 @@ impl Stage {
         let places = || self.reader.look().places;
         let done = wait("the last number of each symbol", LONG, || {
             let seen = places();
-            given.iter().all(|(symbol, seq)| seen.get(symbol).is_some_and(|(_, last)| last == seq)).then_some(())
+            given
+                .iter()
+                .all(|(symbol, seq)| seen.get(symbol).is_some_and(|(_, last)| last == seq))
+                .then_some(())
         });
         if let Err(error) = done {
             let seen = places();
@@ -194,14 +202,19 @@ impl Stage {
         })?;
         let seen = self.reader.look();
         check(checks, (seen.gaps, seen.back, seen.again) == (0, 0, 0), || {
-            format!("the reader saw {} numbers missing, {} steps back, {} numbers again", seen.gaps, seen.back, seen.again)
+            format!(
+                "the reader saw {} numbers missing, {} steps back, {} numbers again",
+                seen.gaps, seen.back, seen.again
+            )
         })?;
         *checks += 2 * given.len() as u64;
         check(checks, self.desk.diff().is_empty(), || format!("the groups differ: {:?}", self.desk.diff()))?;
         for processor in &self.processors {
             let member = processor.status()?;
             let status = &member["status"];
-            let wrong = ["violations", "duplicates", "lost", "steps_back", "bad"].iter().any(|name| status[*name] != 0);
+            let wrong = ["violations", "duplicates", "lost", "steps_back", "bad"]
+                .iter()
+                .any(|name| status[*name] != 0);
             check(checks, !wrong, || format!("a member saw something out of order: {status}"))?;
         }
         Ok(seen)
@@ -239,7 +252,8 @@ fn text_of(path: &std::path::Path) -> String {
 
 fn cache_of(redis: &[Service; 2]) -> Result<[Arc<dyn GroupCache>; 2], BenchError> {
     let open = |group: GroupName| {
-        let config = RedisCacheConfig::new(redis[group as usize].address(), &format!("hoga:{}", group.as_str()));
+        let config =
+            RedisCacheConfig::new(redis[group as usize].address(), &format!("hoga:{}", group.as_str()));
         let cache = RedisCache::open(config).map_err(|error| BenchError::Unfit(error.to_string()))?;
         Ok::<_, BenchError>(Arc::new(cache) as Arc<dyn GroupCache>)
     };

@@ -198,6 +198,26 @@ pub trait EventLog: Send + Sync {
     fn wait_for(&self, topic: &str, partition: u32, offset: u64, timeout: Duration)
     -> Result<bool, LogError>;
 
+    /// For who follows the end: waits up to `timeout` for something at `offset`, adds what is there as [`EventLog::read`] does, and returns the offset to read
+    /// next. A log over the network need not ask its servers: what was appended a moment ago may come with a later call.
+    ///
+    /// # Errors
+    /// As [`EventLog::read`].
+    fn follow(
+        &self,
+        topic: &str,
+        partition: u32,
+        offset: u64,
+        max_messages: usize,
+        timeout: Duration,
+        out: &mut Vec<StoredMessage>,
+    ) -> Result<u64, LogError> {
+        if !timeout.is_zero() && !self.wait_for(topic, partition, offset, timeout)? || max_messages == 0 {
+            return Ok(offset);
+        }
+        self.read(topic, partition, offset, max_messages, out)
+    }
+
     /// Says that a group has consumed everything before `offset`. A lower offset than before changes nothing. It survives
     /// the end of the process at once, and a power cut after [`EventLog::sync`].
     ///

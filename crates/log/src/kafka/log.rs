@@ -592,6 +592,20 @@ impl EventLog for KafkaLog {
         live.readers.wait_for(topic.place(partition)?, offset, timeout)
     }
 
+    fn follow(
+        &self,
+        topic: &str,
+        partition: u32,
+        offset: u64,
+        max_messages: usize,
+        timeout: Duration,
+        out: &mut Vec<StoredMessage>,
+    ) -> Result<u64, LogError> {
+        let live = self.live("following a partition")?;
+        let topic = live.topic(topic)?;
+        live.readers.follow(topic.place(partition)?, offset, max_messages, timeout, out)
+    }
+
     fn commit(&self, group: &str, topic: &str, partition: u32, offset: u64) -> Result<(), LogError> {
         check_group(group)?;
         let live = self.live("committing an offset")?;

@@ -51,7 +51,8 @@ impl LooseProducer {
             .set("linger.ms", (config.linger.as_micros() as f64 / 1000.0).to_string());
         config.finish(&mut client);
         let producer = client.create();
-        let producer = producer.map_err(|error| fault::from_client(&config.bootstrap, "making a client", &error))?;
+        let producer =
+            producer.map_err(|error| fault::from_client(&config.bootstrap, "making a client", &error))?;
         Ok(LooseProducer {
             producer,
             bootstrap: config.bootstrap.clone(),

@@ -256,6 +256,65 @@ impl Readers {
         }
     }
 
+    /// See [`crate::event_log::EventLog::follow`]: what has been fetched, without a question to the leader.
+    pub(super) fn follow(
+        &self,
+        place: Place<'_>,
+        offset: u64,
+        max_messages: usize,
+        timeout: Duration,
+        out: &mut Vec<StoredMessage>,
+    ) -> Result<u64, LogError> {
+        const DOING: &str = "following a partition";
+        self.check_open(DOING)?;
+        let deadline = Instant::now().checked_add(timeout);
+        let mut reader = self.take(place, offset)?;
+        let mut bytes = 0;
+        loop {
+            let before = out.len();
+            while out.len() - before < max_messages && bytes < READ_BYTES {
+                let Some(message) = reader.ready.pop_front() else { break };
+                bytes += message.key.len() + message.value.as_ref().map_or(0, Vec::len);
+                out.push(message);
+            }
+            let left = deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
+            let found = out.len() > before || (max_messages == 0 && !reader.ready.is_empty());
+            // The client counts in milliseconds: less than one would be none, and a spin.
+            let wait = match (found || left.is_zero(), left.min(SLICE)) {
+                (true, _) => Duration::ZERO,
+                (false, left) => left.max(Duration::from_millis(1)),
+            };
+            if found && (max_messages == 0 || !reader.ready.is_empty() || out.len() - before == max_messages)
+            {
+                break;
+            }
+            match reader.fill(wait, max_messages.max(1)) {
+                Got::Messages if !found => continue,
+                // What came just now is for the next call.
+                _ if found => break,
+                Got::Messages | Got::Nothing | Got::End(_) => {}
+                Got::Trouble(code) if wait.is_zero() => {
+                    return Err(fault::from_code(&self.config.bootstrap, DOING, code));
+                }
+                Got::Trouble(_) => std::thread::sleep(wait),
+                Got::OutOfRange => {
+                    let (low, high) = self.ends_within(place, DOING, QUESTION)?;
+                    if high < offset {
+                        std::thread::sleep(left.min(SLICE));
+                    }
+                    reader.go_to(offset.max(low));
+                }
+            }
+            if left.is_zero() || self.deliveries.is_closed() {
+                break;
+            }
+        }
+        let next = reader.next();
+        self.give_back(reader);
+        self.check_open(DOING)?;
+        Ok(next.max(offset))
+    }
+
     /// See [`crate::event_log::EventLog::wait_for`].
     pub(super) fn wait_for(
         &self,
