@@ -19,7 +19,8 @@ NAME=redis
 read -r -a PORTS <<<"${REDIS_PORTS:-16379 16380}"
 DIR="$WORK/redis"
 
-answers() { [ "$(redis-cli -h 127.0.0.1 -p "$1" ping 2>/dev/null)" = PONG ]; }
+# A server that is silent for 2 s does not answer; one that hangs would keep the client waiting for ever.
+answers() { [ "$(timeout 2 redis-cli -h 127.0.0.1 -p "$1" ping 2>/dev/null)" = PONG ]; }
 
 up() {
   local t0 port; t0=$(date +%s%N)

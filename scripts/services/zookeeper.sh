@@ -8,6 +8,7 @@
 #   zookeeper.sh cont     let it go on (SIGCONT)
 #   zookeeper.sh wipe     stop and delete the data
 #   zookeeper.sh status   exit 0 when it serves
+#   zookeeper.sh pid      its process id
 #   zookeeper.sh four W   a four-letter word of the server: srvr, mntr, dump (sessions and their nodes)
 #
 # It binds to loopback. Environment: HOGA_WORK (data, logs; default .dev/services in the repository), HOGA_CACHE (jars; default ~/.cache/hoga),
@@ -59,6 +60,7 @@ case "${1:-}" in
   cont) send "$PIDFILE" "the server" CONT ;;
   wipe) finish "$PIDFILE" "the server" 5 KILL; rm -rf "$DIR" ;;
   status) running "$PIDFILE" && serving && say "ready on 127.0.0.1:$PORT" || { say "not running"; exit 1; } ;;
+  pid) running "$PIDFILE" || die "the server is not running"; cut -d' ' -f1 "$PIDFILE" ;;
   four) four "$2"; echo ;;
-  *) die "usage: zookeeper.sh up | down | kill | stop | cont | wipe | status | four WORD" ;;
+  *) die "usage: zookeeper.sh up | down | kill | stop | cont | wipe | status | pid | four WORD" ;;
 esac

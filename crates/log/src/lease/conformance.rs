@@ -64,9 +64,25 @@ pub fn run(new: impl Fn(Duration) -> Box<dyn Lease>, ttl: Duration) {
     let (fourth, _) = lead(&mut b, long);
     assert!(fourth.epoch > third.epoch, "epochs rise: {} after {}", fourth.epoch, third.epoch);
 
-    // New candidates go on where the old ones were.
+    // Who resigns and asks again at once is a candidate like the others: whoever leads next does so in a new epoch.
     b.resign();
+    let begun = Instant::now();
+    let fifth = loop {
+        if let Some(held) = poll(&mut b).or_else(|| poll(&mut a)) {
+            break held;
+        }
+        assert!(begun.elapsed() < long, "nobody leads after one has resigned");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(
+        fifth.epoch > fourth.epoch,
+        "who resigned leads on in epoch {} after {}",
+        fifth.epoch,
+        fourth.epoch
+    );
+
+    // New candidates go on where the old ones were.
     drop((a, b));
-    let (fifth, _) = lead(&mut new(ttl), long);
-    assert!(fifth.epoch > fourth.epoch, "epochs rise over restarts: {} after {}", fifth.epoch, fourth.epoch);
+    let (sixth, _) = lead(&mut new(ttl), long);
+    assert!(sixth.epoch > fifth.epoch, "epochs rise over restarts: {} after {}", sixth.epoch, fifth.epoch);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{Held, Lease, LeaseError};
 
@@ -19,7 +19,12 @@ struct Registry {
     candidates: u64,
 }
 
-/// The leases of a process. Clones are the same.
+/// Microseconds since 1970, as on Redis: what an epoch is compared with, such as a cache on a server, outlives the process, so the next process has to begin above.
+fn clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64)
+}
+
+/// The leases of a process. Clones are the same. Epochs rise over restarts too, as long as the system's clock is not set back.
 #[derive(Clone, Default)]
 pub struct LocalLeases(Arc<Mutex<Registry>>);
 
@@ -54,7 +59,7 @@ impl Lease for LocalLease {
             Some((number, until)) if number != self.number && now < until => return Ok(None),
             // Its own, still: the epoch stays.
             Some((number, until)) if number == self.number && now < until => {}
-            _ => seat.epoch += 1,
+            _ => seat.epoch = (seat.epoch + 1).max(clock()),
         }
         let until = now + self.ttl;
         seat.holder = Some((self.number, until));
@@ -90,5 +95,18 @@ mod tests {
     fn leases_within_a_process_keep_the_law() {
         let leases = LocalLeases::new();
         conformance::run(|ttl| Box::new(leases.candidate("a", ttl)), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn epochs_rise_over_a_restart_of_the_process() {
+        let mut last = 0;
+        for _ in 0..3 {
+            // The registry is all that a process knows; what its writes are compared with may outlive it.
+            let mut lease = LocalLeases::new().candidate("a", Duration::from_secs(1));
+            let held = lease.poll().unwrap().unwrap();
+            assert!(held.epoch > last, "{} after {last}", held.epoch);
+            last = held.epoch;
+            std::thread::sleep(Duration::from_micros(10));
+        }
     }
 }

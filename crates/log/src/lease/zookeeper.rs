@@ -15,6 +15,8 @@ use super::{Held, Lease, LeaseError};
 
 /// The pause before a service that is away is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long leaving may take. What could not be said by then, the end of the session says.
+const LEAVE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 struct State {
@@ -26,12 +28,16 @@ struct State {
     fault: Option<String>,
     /// When somebody last asked. A candidate that nobody asks about gives its node up: who hangs must not lead.
     polled: Option<Instant>,
+    /// It was given up, and its node is still there. Until that is gone whoever asks again does not bring it back.
+    resigned: bool,
     stop: bool,
 }
 
 struct Shared {
     state: Mutex<State>,
     wake: Notify,
+    /// That it is to stop, for whatever is waited for.
+    stopped: Notify,
 }
 
 impl Shared {
@@ -66,7 +72,8 @@ impl ZooKeeperLease {
                 "ZooKeeper's servers (host:port,…) and a length of 100 ms or more are needed, not {servers:?} and {ttl:?}"
             ));
         }
-        let shared = Arc::new(Shared { state: Mutex::default(), wake: Notify::new() });
+        let shared =
+            Arc::new(Shared { state: Mutex::default(), wake: Notify::new(), stopped: Notify::new() });
         let candidate = Candidate {
             shared: shared.clone(),
             servers: servers.into(),
@@ -78,7 +85,11 @@ impl ZooKeeperLease {
         let runtime =
             runtime.map_err(|error| LeaseError::Config(format!("no runtime for ZooKeeper: {error}")))?;
         let thread = std::thread::Builder::new().name("zookeeper".into());
-        let thread = thread.spawn(move || runtime.block_on(candidate.run()));
+        let thread = thread.spawn(move || {
+            runtime.block_on(candidate.run());
+            // A name that is being looked up is not waited for.
+            runtime.shutdown_background();
+        });
         let thread =
             thread.map_err(|error| LeaseError::Config(format!("no thread for ZooKeeper: {error}")))?;
         Ok(ZooKeeperLease { shared, thread: Some(thread), servers: servers.into(), ttl })
@@ -106,7 +117,7 @@ impl Lease for ZooKeeperLease {
 
     fn resign(&mut self) {
         let mut state = self.shared.lock();
-        (state.held, state.polled) = (None, None);
+        (state.held, state.polled, state.resigned) = (None, None, true);
         self.shared.wake.notify_one();
     }
 
@@ -118,7 +129,7 @@ impl Lease for ZooKeeperLease {
 impl Drop for ZooKeeperLease {
     fn drop(&mut self) {
         self.shared.lock().stop = true;
-        self.shared.wake.notify_one();
+        self.shared.stopped.notify_one();
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so itself.
             let _ = thread.join();
@@ -144,14 +155,19 @@ impl Candidate {
     async fn run(self) {
         let mut client: Option<Client> = None;
         while !self.shared.lock().stop {
+            // There is no node now.
+            self.shared.lock().resigned = false;
             if !self.wanted() {
                 // Nothing is lost by a late wake: whoever polls says so.
-                let _ = timeout(self.ttl, self.shared.wake.notified()).await;
+                _ = self.unless_stopped(timeout(self.ttl, self.shared.wake.notified())).await;
                 continue;
             }
             let connected = match client.take() {
                 Some(client) => Ok(client),
-                None => self.connect().await,
+                None => match self.unless_stopped(self.connect()).await {
+                    Some(connected) => connected,
+                    None => return,
+                },
             };
             match connected {
                 Ok(connected) => match self.stand(&connected).await {
@@ -161,15 +177,27 @@ impl Candidate {
                 Err(fault) => self.away(&fault),
             }
             if self.shared.lock().fault.is_some() {
-                tokio::time::sleep(PAUSE).await;
+                _ = self.unless_stopped(tokio::time::sleep(PAUSE)).await;
             }
+        }
+    }
+
+    /// Waits for `work`; `None` when it is to stop first.
+    async fn unless_stopped<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        if self.shared.lock().stop {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            () = self.shared.stopped.notified() => None,
+            done = work => Some(done),
         }
     }
 
     /// Whether somebody asks for the lease.
     fn wanted(&self) -> bool {
         let state = self.shared.lock();
-        !state.stop && state.polled.is_some_and(|at| at.elapsed() < self.ttl)
+        !state.stop && !state.resigned && state.polled.is_some_and(|at| at.elapsed() < self.ttl)
     }
 
     fn away(&self, fault: &Error) {
@@ -184,8 +212,25 @@ impl Candidate {
         timeout(self.ttl, connector.connect(&self.servers)).await.map_err(|_| Error::Timeout)?
     }
 
-    /// Stands for election for as long as somebody asks; an error is the end of the session.
+    /// Stands for election for as long as somebody asks. An error is the end of the session: its node may still be there, and goes with it.
     async fn stand(&self, client: &Client) -> Result<(), Error> {
+        let Some(own) = self.unless_stopped(self.enter(client)).await else { return Ok(()) };
+        let own = own?;
+        self.shared.lock().session = client.session_timeout();
+        let ended = self.unless_stopped(self.follow(client, &own)).await.unwrap_or(Ok(()));
+        self.shared.lock().held = None;
+        let own = format!("{}/{}", self.path, own.name);
+        let left = match timeout(LEAVE.min(self.ttl / 3), client.delete(&own, None)).await {
+            Ok(Ok(()) | Err(Error::NoNode)) => Ok(()),
+            Ok(Err(fault)) => Err(fault),
+            Err(_) => Err(Error::Timeout),
+        };
+        // With a node of its own left behind in a session that goes on, it would wait for itself for ever.
+        ended.and(left)
+    }
+
+    /// Makes the candidate's node.
+    async fn enter(&self, client: &Client) -> Result<Own, Error> {
         let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
         let ephemeral = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         match timeout(self.ttl, client.mkdir(&self.path, &persistent)).await.map_err(|_| Error::Timeout)? {
@@ -195,15 +240,7 @@ impl Candidate {
         let prefix = format!("{}/candidate-", self.path);
         let made = timeout(self.ttl, client.create(&prefix, self.node.as_bytes(), &ephemeral)).await;
         let (stat, sequence) = made.map_err(|_| Error::Timeout)??;
-        let own =
-            Own { name: format!("candidate-{sequence}"), epoch: u64::try_from(stat.czxid).unwrap_or(0) };
-        self.shared.lock().session = client.session_timeout();
-        let ended = self.follow(client, &own).await;
-        self.shared.lock().held = None;
-        // Where this cannot be said the session's end says it.
-        let own = format!("{}/{}", self.path, own.name);
-        let _ = timeout(self.ttl / 3, client.delete(&own, None)).await;
-        ended
+        Ok(Own { name: format!("candidate-{sequence}"), epoch: u64::try_from(stat.czxid).unwrap_or(0) })
     }
 
     /// Follows the election until nobody asks any more, or the session is over.
@@ -234,8 +271,8 @@ impl Candidate {
             {
                 let mut state = self.shared.lock();
                 state.fault = None;
-                // Not when somebody has just resigned.
-                state.held = (before.is_none() && state.polled.is_some()).then_some((own.epoch, asked));
+                // Not when somebody has just resigned, whether or not it was asked for again since.
+                state.held = (before.is_none() && !state.resigned).then_some((own.epoch, asked));
             }
             let woken = self.shared.wake.notified();
             match before {
