@@ -1,11 +1,15 @@
 //! Where trades come from.
 
+pub mod exchange;
+mod mapping;
 mod simulator;
 
 use std::time::Duration;
 
 use crate::gateway::SourceTrade;
 
+pub use exchange::{Format, ParseError, Parser, TimeUnit};
+pub use mapping::{Mapping, Path, PathError, SideMapping};
 pub use simulator::{Burst, HotSymbol, Simulator, SimulatorConfig, SimulatorError};
 
 /// Whether more will come.
