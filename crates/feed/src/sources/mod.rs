@@ -1,5 +1,7 @@
 //! Where trades come from.
 
+mod capture;
+mod completed;
 pub mod exchange;
 mod mapping;
 mod simulator;
@@ -8,6 +10,8 @@ use std::time::Duration;
 
 use crate::gateway::SourceTrade;
 
+pub use capture::{Capture, CaptureError, CaptureStatus, Speed};
+pub use completed::{Completed, CompletedStatus, Start, SymbolOf, TRADE_COMPLETED};
 pub use exchange::{Format, ParseError, Parser, TimeUnit};
 pub use mapping::{Mapping, Path, PathError, SideMapping};
 pub use simulator::{Burst, HotSymbol, Simulator, SimulatorConfig, SimulatorError};
