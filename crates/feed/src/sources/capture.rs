@@ -208,8 +208,11 @@ fn detect(mut lines: BufReader<File>) -> io::Result<Option<Format>> {
     Ok(None)
 }
 
-/// Receive time and message of a line; `None` when it is no message.
-fn split(line: &[u8]) -> Result<Option<(Timestamp, Cow<'_, [u8]>)>, LineError> {
+/// Receive time and message.
+type Received<'a> = (Timestamp, Cow<'a, [u8]>);
+
+/// What a line holds; `None` when it is no message.
+fn split(line: &[u8]) -> Result<Option<Received<'_>>, LineError> {
     let line = line.trim_ascii();
     let colon = line.windows(2).position(|pair| pair == b": ");
     let head = &line[..colon.unwrap_or(line.len())];

@@ -5,6 +5,7 @@ mod completed;
 pub mod exchange;
 mod mapping;
 mod simulator;
+mod websocket;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ pub use completed::{Completed, CompletedStatus, Start, SymbolOf, TRADE_COMPLETED
 pub use exchange::{Format, ParseError, Parser, TimeUnit};
 pub use mapping::{Mapping, Path, PathError, SideMapping};
 pub use simulator::{Burst, HotSymbol, Simulator, SimulatorConfig, SimulatorError};
+pub use websocket::{WebSocketConfig, WebSocketError, WebSocketSource, WebSocketStatus};
 
 /// Whether more will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
