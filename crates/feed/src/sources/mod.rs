@@ -1,12 +1,22 @@
 //! Where trades come from.
 
+mod capture;
+mod completed;
+pub mod exchange;
+mod mapping;
 mod simulator;
+mod websocket;
 
 use std::time::Duration;
 
 use crate::gateway::SourceTrade;
 
+pub use capture::{Capture, CaptureError, CaptureStatus, Speed};
+pub use completed::{Completed, CompletedStatus, Start, SymbolOf, TRADE_COMPLETED};
+pub use exchange::{Format, ParseError, Parser, TimeUnit};
+pub use mapping::{Mapping, Path, PathError, SideMapping};
 pub use simulator::{Burst, HotSymbol, Simulator, SimulatorConfig, SimulatorError};
+pub use websocket::{WebSocketConfig, WebSocketError, WebSocketSource, WebSocketStatus};
 
 /// Whether more will come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
