@@ -110,7 +110,7 @@ impl Process {
         }
         let mut plant = None;
         if *wanted != Wanted::default() {
-            match Plant::start(config, wanted, signals) {
+            match Plant::start(config, wanted, None, signals) {
                 Ok(Some(started)) => plant = Some(started),
                 other => {
                     if let Some(consumers) = consumers {

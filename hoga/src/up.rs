@@ -26,7 +26,7 @@ use crate::config::{Config, Durability as Chosen, LogBackend};
 use crate::logs::{Declare, Logs, topics};
 use crate::maintenance::Maintenance;
 use crate::market;
-use crate::plant::{Plant, Wanted};
+use crate::plant::{Plant, Trades, Wanted};
 use crate::process::{RunGuard, Signals, lock, start_logging};
 use crate::replay::Recording;
 use crate::replicated::Replicated;
@@ -207,7 +207,7 @@ impl System {
         .map_err(coded(LogError::code))?;
         let plant = match config.feed.enabled {
             false => None,
-            true => match Plant::start(config, &Wanted::all(), signals)? {
+            true => match Plant::start(config, &Wanted::all(), Some(own_trades(&logs, &hub)), signals)? {
                 Some(plant) => Some(plant),
                 None => return Ok(None),
             },
@@ -346,6 +346,15 @@ fn start_groups(
         move |error| tell(&differs, error.code(), &error),
     );
     declare.map(Some).map_err(thread)
+}
+
+/// The exchange's own trades as a source of ticks.
+fn own_trades(logs: &Logs, hub: &Hub) -> Trades {
+    let hub = hub.clone();
+    let symbol_of = move |market| {
+        hoga_feed::Symbol::parse(hub.instrument(market)?.symbol.as_str()).ok()
+    };
+    Trades { log: Arc::clone(&logs.local), symbol_of: Box::new(symbol_of) }
 }
 
 fn thread(error: std::io::Error) -> End {

@@ -1,6 +1,9 @@
 //! `[feed]` and `[groups]`: the tick plant.
 
+use std::path::PathBuf;
+
 use hoga_feed::groups::Shows;
+use hoga_feed::sources::Mapping;
 use serde::{Deserialize, Serialize};
 
 /// `[feed]`
@@ -11,6 +14,18 @@ pub struct Feed {
     pub enabled: bool,
     /// Where trades come from.
     pub source: Source,
+    /// With an exchange's name: its markets, as it spells them.
+    pub pairs: Vec<String>,
+    /// With `capture`: the recording. Lines are `RECEIVE_TIME: MESSAGE`.
+    pub file: PathBuf,
+    /// With `capture`: times the recorded speed; 0: as fast as it goes.
+    pub speed: u32,
+    /// With `websocket`: where to, `ws://…` or `wss://…`; with an exchange's name: instead of its own address.
+    pub websocket: String,
+    /// With `websocket`: text messages that are sent after each connection.
+    pub subscribe: Vec<String>,
+    /// With `websocket`, and with `capture` of another exchange: where in a message things are (see the guide).
+    pub mapping: Option<toml::Table>,
     /// With `simulator`: of everything that is random.
     pub seed: u64,
     /// With `simulator`: how many symbols.
@@ -43,6 +58,24 @@ pub struct Feed {
     pub url: String,
     /// With Kafka: how long the producer lets ticks gather, in milliseconds.
     pub linger_ms: u64,
+    /// An experiment, with `bus = "kafka"`: what the broker confirms, `all`, `1` or `0`. Anything but `all` may lose ticks, and the order monitor shows it.
+    pub acks: Acks,
+    /// An experiment, with `bus = "kafka"`: ticks have no key and go to any partition. Order is lost, and the order monitor shows it.
+    pub keyless: bool,
+}
+
+/// What a broker confirms.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub enum Acks {
+    /// That all replicas in sync have it.
+    #[serde(rename = "all")]
+    All,
+    /// That the leader has it.
+    #[serde(rename = "1")]
+    Leader,
+    /// Nothing.
+    #[serde(rename = "0")]
+    None,
 }
 
 /// Where trades come from.
@@ -51,6 +84,20 @@ pub struct Feed {
 pub enum Source {
     /// A made-up market, seeded.
     Simulator,
+    /// A recording.
+    Capture,
+    /// Binance, live.
+    Binance,
+    /// Upbit, live.
+    Upbit,
+    /// Kraken, live.
+    Kraken,
+    /// Bitstamp, live.
+    Bitstamp,
+    /// Any WebSocket, with a mapping.
+    Websocket,
+    /// The exchange's own trades; in the same process.
+    Trades,
 }
 
 /// A symbol of the simulator with an interval of its own.
@@ -156,6 +203,12 @@ impl Default for Feed {
         Feed {
             enabled: false,
             source: Source::Simulator,
+            pairs: Vec::new(),
+            file: PathBuf::new(),
+            speed: 1,
+            websocket: String::new(),
+            subscribe: Vec::new(),
+            mapping: None,
             seed: 1,
             symbols: 202,
             interval_ms: 100,
@@ -172,6 +225,8 @@ impl Default for Feed {
             behind: Behind::Spool,
             url: "http://127.0.0.1:8081".into(),
             linger_ms: 0,
+            acks: Acks::All,
+            keyless: false,
         }
     }
 }
@@ -203,6 +258,12 @@ impl Default for Groups {
 }
 
 impl Feed {
+    /// The mapping, if one is given.
+    pub fn mapping(&self) -> Result<Option<Mapping>, String> {
+        let parsed = self.mapping.clone().map(toml::Table::try_into::<Mapping>).transpose();
+        parsed.map_err(|error| error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
     /// What types cannot say: the key and what is wrong with it.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if !(1..=1024).contains(&self.lanes) {
@@ -213,6 +274,22 @@ impl Feed {
         }
         if self.spool_mib == 0 || self.most_waiting == 0 {
             return Err(("feed.spool_mib", "the spool needs room for something".into()));
+        }
+        let live = matches!(self.source, Source::Binance | Source::Upbit | Source::Kraken | Source::Bitstamp);
+        if live && self.pairs.is_empty() {
+            return Err(("feed.pairs", "an exchange's feed needs at least one market".into()));
+        }
+        if self.source == Source::Capture && self.file.as_os_str().is_empty() {
+            return Err(("feed.file", "a recording's file is needed".into()));
+        }
+        if self.source == Source::Websocket && (self.websocket.is_empty() || self.mapping.is_none()) {
+            return Err(("feed.websocket", "an address and [feed.mapping] are needed".into()));
+        }
+        if let Err(error) = self.mapping() {
+            return Err(("feed.mapping", error));
+        }
+        if (self.keyless || self.acks != Acks::All) && self.bus != Bus::Kafka {
+            return Err(("feed.acks", "experiments with acks and keys need bus = \"kafka\"".into()));
         }
         if self.prefix.is_empty() {
             return Err(("feed.prefix", "must not be empty".into()));

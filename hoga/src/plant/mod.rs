@@ -2,6 +2,8 @@
 
 pub mod commands;
 pub mod config;
+#[cfg(feature = "kafka")]
+mod loose;
 mod spool;
 
 use std::sync::Arc;
@@ -21,7 +23,10 @@ use hoga_feed::feeder::Feeder;
 use hoga_feed::gateway::{Gateway, GatewayConfig};
 use hoga_feed::groups::{Desk, DeskConfig, GroupName, Member, MemberConfig, Rule};
 use hoga_feed::plant::{Hot, PlantConfig};
-use hoga_feed::sources::{Burst, HotSymbol, Simulator, SimulatorConfig, Source};
+use hoga_feed::sources::{
+    Burst, Capture, Completed, Format, HotSymbol, Simulator, SimulatorConfig, Source, Speed, Start, SymbolOf,
+    TRADE_COMPLETED, WebSocketConfig, WebSocketSource,
+};
 use hoga_feed::state::StateConfig;
 use hoga_log::LogError;
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog, Message, TopicSpec};
@@ -66,6 +71,9 @@ impl Wanted {
 /// What carries ticks from the spool to a bus outside of this process.
 enum Carrier {
     Kafka(Arc<Relay>),
+    /// An experiment that breaks order or loses.
+    #[cfg(feature = "kafka")]
+    Loose(loose::Loose),
     #[cfg(feature = "redis")]
     Redis(Arc<hoga_feed::bus::Publisher>),
 }
@@ -89,7 +97,12 @@ pub struct Plant {
 
 impl Plant {
     /// Starts the parts. Waits for Kafka where it is needed and away; `None` when a signal came first.
-    pub fn start(config: &Config, wanted: &Wanted, signals: &Signals) -> Result<Option<Plant>, End> {
+    pub fn start(
+        config: &Config,
+        wanted: &Wanted,
+        trades: Option<Trades>,
+        signals: &Signals,
+    ) -> Result<Option<Plant>, End> {
         check(config, wanted)?;
         let mut plant = Plant {
             feeder: None,
@@ -106,7 +119,7 @@ impl Plant {
         };
         let mut spool_log = None;
         if wanted.feed {
-            spool_log = Some(plant.start_feed(config)?);
+            spool_log = Some(plant.start_feed(config, trades)?);
         }
         let caches = caches(config)?;
         if !wanted.members.is_empty() {
@@ -145,6 +158,11 @@ impl Plant {
                     let connected = matches!(status.state, RelayState::Current | RelayState::CatchingUp);
                     Some(Published { ticks: status.counters.messages, waiting: status.lag(), connected })
                 })
+            }
+            #[cfg(feature = "kafka")]
+            Some(Carrier::Loose(loose)) => {
+                let told = loose.told();
+                Arc::new(move || Some(told()))
             }
             #[cfg(feature = "redis")]
             Some(Carrier::Redis(publisher)) => {
@@ -188,6 +206,8 @@ impl Plant {
                 RelayState::Stopped(fault) => Some(format!("[{}] {fault}", fault.code())),
                 _ => None,
             },
+            #[cfg(feature = "kafka")]
+            Carrier::Loose(_) => None,
             #[cfg(feature = "redis")]
             Carrier::Redis(_) => None,
         })
@@ -209,6 +229,8 @@ impl Plant {
                         );
                     }
                 }
+                #[cfg(feature = "kafka")]
+                Carrier::Loose(loose) => drop(loose),
                 #[cfg(feature = "redis")]
                 Carrier::Redis(publisher) => drop(publisher),
             }
@@ -226,13 +248,15 @@ impl Plant {
         }
     }
 
-    fn start_feed(&mut self, config: &Config) -> Result<Arc<dyn EventLog>, End> {
+    fn start_feed(&mut self, config: &Config, trades: Option<Trades>) -> Result<Arc<dyn EventLog>, End> {
         let (feed, folder) = (&config.feed, config.data.dir.join("feed"));
         let settings = EmbeddedConfig { segment_bytes: 16 << 20, ..EmbeddedConfig::default() };
         let log = EmbeddedLog::open(folder.join("log"), settings).map_err(coded(LogError::code))?;
         let log: Arc<dyn EventLog> = Arc::new(log);
+        let (source, rising_ids) = source(config, trades)?;
         let gateway = GatewayConfig {
             topic: TICKS.into(),
+            rising_ids,
             retention: feed.spool_mib << 20,
             most_waiting: feed.most_waiting,
             ..GatewayConfig::new(feed.lanes, &folder.join("numbers"))
@@ -243,6 +267,10 @@ impl Plant {
         let mut came: Box<dyn Fn() + Send> = Box::new(|| ());
         match feed.bus {
             config::Bus::Inproc => {}
+            #[cfg(feature = "kafka")]
+            config::Bus::Kafka if feed.keyless || feed.acks != config::Acks::All => {
+                self.carriers.push(Carrier::Loose(loose::Loose::start(config, log.clone())?));
+            }
             config::Bus::Kafka => self.carriers.push(Carrier::Kafka(Arc::new(relay(config, &log)?))),
             #[cfg(feature = "redis")]
             config::Bus::Redis => {
@@ -264,7 +292,7 @@ impl Plant {
             #[cfg(not(feature = "redis"))]
             config::Bus::Redis => return Err(End::Usage("this build is without Redis".into())),
         }
-        let feeder = Feeder::start(gateway, source(config)?, came).map_err(coded(LogError::code))?;
+        let feeder = Feeder::start(gateway, source, came).map_err(coded(LogError::code))?;
         self.feeder = Some(Arc::new(feeder));
         let maintenance = Maintenance::start(log.clone());
         self.maintenance = Some(
@@ -500,34 +528,76 @@ fn desk_config(config: &Config) -> DeskConfig {
     }
 }
 
-fn source(config: &Config) -> Result<Box<dyn Source>, End> {
+/// The source that is configured, and whether ids of a symbol's trades rise.
+fn source(config: &Config, trades: Option<Trades>) -> Result<(Box<dyn Source>, bool), End> {
     let feed = &config.feed;
+    let usage = |error: &dyn std::fmt::Display| End::Usage(error.to_string());
+    let mapping = feed.mapping().map_err(|error| usage(&error))?;
+    let live = |settings: WebSocketConfig| -> Result<(Box<dyn Source>, bool), End> {
+        let url = if feed.websocket.is_empty() { settings.url.clone() } else { feed.websocket.clone() };
+        let (settings, rising) = (WebSocketConfig { url, ..settings.clone() }, settings.format.rising_ids());
+        let source = WebSocketSource::start(settings).map_err(|error| usage(&error))?;
+        Ok((Box::new(source), rising))
+    };
     match feed.source {
-        config::Source::Simulator => {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-            let start = Timestamp(i64::try_from(now).unwrap_or(i64::MAX));
-            let millis = Duration::from_millis;
-            let hot = feed.hot.iter();
-            let settings = SimulatorConfig {
-                seed: feed.seed,
-                symbols: feed.symbols,
-                interval: millis(feed.interval_ms),
-                hot: hot
-                    .map(|hot| HotSymbol { number: hot.number, interval: millis(hot.interval_ms) })
-                    .collect(),
-                burst: (feed.burst_every_ms > 0).then(|| Burst {
-                    every: millis(feed.burst_every_ms),
-                    lasts: millis(feed.burst_ms),
-                    factor: feed.burst_factor,
-                }),
-                start,
-                // Above those of every earlier start: a symbol trades less often than once a microsecond.
-                first_id: start.0.unsigned_abs(),
-                most: None,
-            };
-            Ok(Box::new(Simulator::new(settings).map_err(|error| End::Usage(error.to_string()))?))
+        config::Source::Simulator => Ok((Box::new(simulator(config)?), true)),
+        config::Source::Binance => live(WebSocketConfig::binance(&feed.pairs)),
+        config::Source::Upbit => live(WebSocketConfig::upbit(&feed.pairs)),
+        config::Source::Kraken => live(WebSocketConfig::kraken(&feed.pairs)),
+        config::Source::Bitstamp => live(WebSocketConfig::bitstamp(&feed.pairs)),
+        config::Source::Websocket => {
+            let mapping = mapping.ok_or_else(|| usage(&"feed.mapping is missing"))?;
+            let format = Format::Mapping(Box::new(mapping));
+            live(WebSocketConfig::new(&feed.websocket, feed.subscribe.clone(), format))
+        }
+        config::Source::Capture => {
+            let speed = if feed.speed == 0 { Speed::Max } else { Speed::Times(feed.speed) };
+            let format = mapping.map(|mapping| Format::Mapping(Box::new(mapping)));
+            let capture = Capture::open(&feed.file, format, speed).map_err(|error| usage(&error))?;
+            let rising = capture.format().rising_ids();
+            Ok((Box::new(capture), rising))
+        }
+        config::Source::Trades => {
+            let trades = trades.ok_or_else(|| {
+                usage(&"feed.source = \"trades\" needs the exchange in the same process: `hoga up --feed`")
+            })?;
+            // From the oldest on: what the spool has already is known by its ids.
+            let opened = Completed::open(trades.log, TRADE_COMPLETED, Start::Oldest, trades.symbol_of);
+            Ok((Box::new(opened.map_err(coded(LogError::code))?), true))
         }
     }
+}
+
+/// The exchange's own trades.
+pub struct Trades {
+    /// Where they are.
+    pub log: Arc<dyn EventLog>,
+    /// The symbol of a market.
+    pub symbol_of: SymbolOf,
+}
+
+fn simulator(config: &Config) -> Result<Simulator, End> {
+    let feed = &config.feed;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    let start = Timestamp(i64::try_from(now).unwrap_or(i64::MAX));
+    let millis = Duration::from_millis;
+    let hot = feed.hot.iter();
+    let settings = SimulatorConfig {
+        seed: feed.seed,
+        symbols: feed.symbols,
+        interval: millis(feed.interval_ms),
+        hot: hot.map(|hot| HotSymbol { number: hot.number, interval: millis(hot.interval_ms) }).collect(),
+        burst: (feed.burst_every_ms > 0).then(|| Burst {
+            every: millis(feed.burst_every_ms),
+            lasts: millis(feed.burst_ms),
+            factor: feed.burst_factor,
+        }),
+        start,
+        // Above those of every earlier start: a symbol trades less often than once a microsecond.
+        first_id: start.0.unsigned_abs(),
+        most: None,
+    };
+    Simulator::new(settings).map_err(|error| End::Usage(error.to_string()))
 }
 
 /// Ports of what is connected to, for their sockets' queues.

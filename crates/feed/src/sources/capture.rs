@@ -14,7 +14,7 @@ use std::time::Duration;
 use hoga_core::ids::Timestamp;
 
 use super::exchange::{Format, ParseError, Parser, TimeUnit, cut, micros};
-use super::{Flow, Source};
+use super::{Flow, Source, SourceStatus};
 use crate::gateway::SourceTrade;
 
 /// How fast a recording is played.
@@ -165,6 +165,16 @@ impl Capture {
 }
 
 impl Source for Capture {
+    fn status(&self) -> SourceStatus {
+        let status = Capture::status(self);
+        SourceStatus {
+            broken: status.broken,
+            trades: status.trades,
+            fault: status.fault.clone(),
+            ..SourceStatus::default()
+        }
+    }
+
     fn poll(&mut self, at: Duration, most: usize, out: &mut Vec<SourceTrade>) -> Flow {
         let at = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
         let end = out.len().saturating_add(most);

@@ -10,7 +10,7 @@ use hoga_core::ids::{MarketId, Timestamp};
 use hoga_log::LogError;
 use hoga_log::event_log::{EventLog, StoredMessage};
 
-use super::{Flow, Source};
+use super::{Flow, Source, SourceStatus};
 use crate::gateway::SourceTrade;
 use crate::symbol::Symbol;
 
@@ -142,6 +142,16 @@ impl Completed {
 }
 
 impl Source for Completed {
+    fn status(&self) -> SourceStatus {
+        let status = Completed::status(self);
+        SourceStatus {
+            broken: status.broken,
+            trades: status.trades,
+            fault: status.fault.clone(),
+            ..SourceStatus::default()
+        }
+    }
+
     fn poll(&mut self, _: Duration, most: usize, out: &mut Vec<SourceTrade>) -> Flow {
         let (partitions, end) = (self.next.len(), out.len().saturating_add(most));
         for step in 0..partitions {

@@ -20,7 +20,7 @@ use tungstenite::{Bytes, Connector, HandshakeError, Message, WebSocket, client_t
 
 use super::completed::now;
 use super::exchange::{BITSTAMP_CHANNEL, Format, Parser};
-use super::{Flow, Source};
+use super::{Flow, Source, SourceStatus};
 use crate::gateway::SourceTrade;
 
 /// A connection to an exchange.
@@ -221,6 +221,17 @@ impl WebSocketSource {
 }
 
 impl Source for WebSocketSource {
+    fn status(&self) -> SourceStatus {
+        let status = WebSocketSource::status(self);
+        SourceStatus {
+            connected: Some(status.connected),
+            reconnects: status.reconnects,
+            broken: status.broken,
+            trades: status.trades,
+            fault: status.last_error,
+        }
+    }
+
     fn poll(&mut self, _: Duration, most: usize, out: &mut Vec<SourceTrade>) -> Flow {
         let mut state = self.shared.lock();
         let count = state.queue.len().min(most);
