@@ -502,6 +502,17 @@ pub enum TickBus {
     Inproc,
     /// Apache Kafka
     Kafka,
+    /// Redis Pub/Sub.
+    Redis,
+}
+
+/// Where `bench ticks` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TickCache {
+    /// In this process.
+    Memory,
+    /// Redis.
+    Redis,
 }
 
 /// Where the benched event log is.
@@ -627,9 +638,12 @@ pub enum Bench {
     /// Ticks of many symbols from a feed over a bus through the plant's loops into the cache.
     #[command(after_help = "Example: hoga bench ticks --bus inproc --rate 22000 --symbols 2000 --json")]
     Ticks {
-        /// `inproc` (the feed's spool, read in this process) or `kafka` (a broker is started for it).
+        /// `inproc` (the feed's spool, read in this process), `kafka` or `redis` (a server is started for it).
         #[arg(long, value_enum, default_value = "inproc")]
         bus: TickBus,
+        /// Where the latest of each symbol is written: `memory` or `redis` (a server is started for it).
+        #[arg(long, value_enum, default_value = "memory")]
+        cache: TickCache,
         /// Ticks a second over all symbols, or `max`.
         #[arg(long, default_value = "22000", value_name = "max|R")]
         rate: String,

@@ -71,13 +71,25 @@ pub fn bench(bench: Bench) -> Result<(), End> {
             let options = hoga_lab::event_log::Options { backend, size, partitions, rate, seconds };
             emit(hoga_lab::event_log::run(&options)?, json)
         }
-        Bench::Ticks { bus, rate, symbols, lanes, loops, seconds, json } => {
+        Bench::Ticks { bus, cache, rate, symbols, lanes, loops, seconds, json } => {
             let bus = match bus {
                 cli::TickBus::Inproc => hoga_lab::ticks::Bus::Inproc,
                 cli::TickBus::Kafka => hoga_lab::ticks::Bus::Kafka,
+                cli::TickBus::Redis => hoga_lab::ticks::Bus::Redis,
             };
-            let options =
-                hoga_lab::ticks::Options { bus, rate: rate_of(&rate)?, symbols, lanes, loops, seconds };
+            let cache = match cache {
+                cli::TickCache::Memory => hoga_lab::ticks::Cache::Memory,
+                cli::TickCache::Redis => hoga_lab::ticks::Cache::Redis,
+            };
+            let options = hoga_lab::ticks::Options {
+                bus,
+                cache,
+                rate: rate_of(&rate)?,
+                symbols,
+                lanes,
+                loops,
+                seconds,
+            };
             emit(hoga_lab::ticks::run(&options)?, json)
         }
         Bench::Project { store, events, json } => {

@@ -351,9 +351,7 @@ fn start_groups(
 /// The exchange's own trades as a source of ticks.
 fn own_trades(logs: &Logs, hub: &Hub) -> Trades {
     let hub = hub.clone();
-    let symbol_of = move |market| {
-        hoga_feed::Symbol::parse(hub.instrument(market)?.symbol.as_str()).ok()
-    };
+    let symbol_of = move |market| hoga_feed::Symbol::parse(hub.instrument(market)?.symbol.as_str()).ok();
     Trades { log: Arc::clone(&logs.local), symbol_of: Box::new(symbol_of) }
 }
 
