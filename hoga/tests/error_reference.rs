@@ -7,6 +7,7 @@ use hoga_api::ServerError;
 use hoga_engine::{EngineError, FaultKind, ReplicaError};
 use hoga_log::LogError;
 use hoga_log::consumer::GroupFault;
+use hoga_log::lease::LeaseError;
 use hoga_store::StoreError;
 
 /// The codes in brackets in the messages of the binary and of the operator's client.
@@ -34,6 +35,7 @@ fn every_fault_code_is_documented_and_every_entry_is_a_code() {
     for list in [
         LogError::CODES,
         GroupFault::CODES,
+        LeaseError::CODES,
         StoreError::CODES,
         EngineError::CODES,
         ReplicaError::CODES,

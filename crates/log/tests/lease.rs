@@ -1,4 +1,5 @@
 //! Leases on real servers keep the law.
+#![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ fn leases_on_redis_keep_the_law() {
     let name = fresh("lease");
     let new = |ttl| Box::new(RedisLease::new(&url, &name, &node(), ttl).unwrap()) as Box<dyn Lease>;
     conformance::run(new, Duration::from_millis(300));
+    conformance::contend(new, Duration::from_millis(300));
 }
 
 #[test]
@@ -38,6 +40,17 @@ fn leases_on_zookeeper_keep_the_law() {
     let path = fresh("/hoga-test/lease");
     let new = |ttl| Box::new(ZooKeeperLease::new(&servers, &path, &node(), ttl).unwrap()) as Box<dyn Lease>;
     conformance::run(new, Duration::from_secs(1));
+    conformance::contend(new, Duration::from_secs(1));
+}
+
+/// ZooKeeper grants no session shorter than two of its ticks.
+#[test]
+fn a_lease_that_is_shorter_than_its_session_keeps_the_law() {
+    let Some(servers) = server("HOGA_TEST_ZOOKEEPER", "short leases on ZooKeeper") else { return };
+    let path = fresh("/hoga-test/lease-short");
+    let new = |ttl| Box::new(ZooKeeperLease::new(&servers, &path, &node(), ttl).unwrap()) as Box<dyn Lease>;
+    conformance::run(new, Duration::from_millis(150));
+    conformance::contend(new, Duration::from_millis(150));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The law of [`Lease`], checked on any implementation. Panics where it is broken.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::{Held, Lease};
@@ -21,6 +22,7 @@ fn lead(lease: &mut Box<dyn Lease>, within: Duration) -> (Held, Duration) {
 }
 
 /// Runs the suite; prints how long takeovers took.
+#[expect(clippy::print_stdout, reason = "figures of a test")]
 pub fn run(new: impl Fn(Duration) -> Box<dyn Lease>, ttl: Duration) {
     let long = ttl * 4 + Duration::from_secs(5);
     let (mut a, mut b) = (new(ttl), new(ttl));
@@ -85,4 +87,72 @@ pub fn run(new: impl Fn(Duration) -> Box<dyn Lease>, ttl: Duration) {
     drop((a, b));
     let (sixth, _) = lead(&mut new(ttl), long);
     assert!(sixth.epoch > fifth.epoch, "epochs rise over restarts: {} after {}", sixth.epoch, fifth.epoch);
+}
+
+/// One time of leading, as the one who led knows it.
+struct Term {
+    epoch: u64,
+    /// When it had been told so first.
+    begun: Instant,
+    /// Until when it was told that it leads, or when it gave that up.
+    end: Instant,
+}
+
+/// Several candidates that ask, resign, and fall silent, in threads of their own: their terms must not overlap, and later ones have higher epochs.
+pub fn contend(new: impl Fn(Duration) -> Box<dyn Lease>, ttl: Duration) {
+    let terms: Mutex<Vec<Term>> = Mutex::default();
+    let candidates: Vec<_> = (0..3).map(|_| new(ttl)).collect();
+    let over = Instant::now() + ttl * 12;
+    std::thread::scope(|scope| {
+        for (number, mut lease) in candidates.into_iter().enumerate() {
+            let terms = &terms;
+            scope.spawn(move || {
+                let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(number as u64 + 1);
+                let mut term: Option<Term> = None;
+                while Instant::now() < over {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    match lease.poll().unwrap_or_else(|error| panic!("the service is there: {error}")) {
+                        Some(held) => match &mut term {
+                            Some(term) if term.epoch == held.epoch => term.end = term.end.max(held.until),
+                            _ => {
+                                let begun = Instant::now();
+                                let now = Term { epoch: held.epoch, begun, end: held.until };
+                                terms.lock().expect("no thread panics with it").extend(term.replace(now));
+                            }
+                        },
+                        None => terms.lock().expect("no thread panics with it").extend(term.take()),
+                    }
+                    match (random >> 33) % 40 {
+                        0 if term.is_some() => std::thread::sleep(ttl * 3 / 2),
+                        1..4 if term.is_some() => {
+                            let now = Instant::now();
+                            lease.resign();
+                            if let Some(mut term) = term.take() {
+                                term.end = term.end.min(now);
+                                terms.lock().expect("no thread panics with it").push(term);
+                            }
+                        }
+                        _ => std::thread::sleep(ttl / 40),
+                    }
+                }
+                terms.lock().expect("no thread panics with it").extend(term);
+            });
+        }
+    });
+    let mut terms = terms.into_inner().expect("no thread panics with it");
+    terms.sort_by_key(|term| term.begun);
+    assert!(terms.len() > 3, "it changed hands {} times only", terms.len());
+    for pair in terms.windows(2) {
+        let (old, new) = (&pair[0], &pair[1]);
+        assert!(new.epoch > old.epoch, "epoch {} after {}", new.epoch, old.epoch);
+        assert!(
+            new.begun >= old.end,
+            "{} leads {:?} before the end of {}",
+            new.epoch,
+            old.end - new.begun,
+            old.epoch
+        );
+    }
 }

@@ -95,6 +95,7 @@ mod tests {
     fn leases_within_a_process_keep_the_law() {
         let leases = LocalLeases::new();
         conformance::run(|ttl| Box::new(leases.candidate("a", ttl)), Duration::from_millis(100));
+        conformance::contend(|ttl| Box::new(leases.candidate("b", ttl)), Duration::from_millis(100));
     }
 
     #[test]

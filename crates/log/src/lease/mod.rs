@@ -41,11 +41,24 @@ pub enum LeaseError {
     Config(String),
 }
 
+impl LeaseError {
+    /// Every code that [`code`](LeaseError::code) gives.
+    pub const CODES: &'static [&'static str] = &["lease-away", "lease-config"];
+
+    /// A stable name of the kind of fault.
+    pub fn code(&self) -> &'static str {
+        match self {
+            LeaseError::Away { .. } => "lease-away",
+            LeaseError::Config(_) => "lease-config",
+        }
+    }
+}
+
 /// One candidate for one lease.
 ///
 /// **Law** (the suite in [`conformance`] checks it on every implementation): epochs strictly rise from leader to leader, also over restarts of candidates and
 /// of the service. Who leads keeps the epoch while it renews. Until [`Held::until`] has passed nobody else is told that they lead. After a leader has been
-/// silent for the lease's length another gets it; after it resigned, at once.
+/// silent for the lease's length another gets it; after it resigned, at once. Who resigns and asks again is a candidate like any other, and leads in a new epoch only.
 ///
 /// A lease is no mutual exclusion: a leader that was paused believes that it leads until it looks at a clock. Whoever writes as the leader has the epoch compared
 /// where it writes (fencing: M. Kleppmann, "How to do distributed locking", 2016).

@@ -2,7 +2,8 @@
 //!
 //! The key `NAME` is the holder (`node epoch`) and expires; `NAME:epoch` is the last epoch. Each step is one script, which Redis runs without anything in between.
 //! One server, so no quorum: where it dies with its memory the next epoch is still higher, because it is at least the server's clock in microseconds, and at
-//! least what the candidate has seen. Whoever writes to that same server can compare the epoch in the same step, which is what makes it sound.
+//! least what the candidate has seen. But the lease is free at once then, even though the old leader's `until` has not passed: the law does not hold over such a loss,
+//! and only the epoch keeps the old leader out. Whoever writes to that same server can compare the epoch in the same step, which is what makes it sound.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ const RESIGN: &str = r"
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 ";
+
+/// How long connecting, and an answer, may take when the lease is given up. What was not heard by then ends by itself.
+const LEAVE: Duration = Duration::from_millis(500);
 
 /// A candidate whose lease is on a Redis server. It resigns when it is dropped.
 pub struct RedisLease {
@@ -79,15 +83,14 @@ impl RedisLease {
         format!("{} {}", self.node, self.epoch)
     }
 
-    /// Runs a script; the connection is made when there is none, and given up after a fault.
+    /// Runs a script; the connection is made when there is none, and given up after a fault. Each of connecting and the answer may take `timeout`.
     fn script<T: redis::FromRedisValue>(
         &mut self,
         script: &str,
         keys: &[&str],
         arguments: &[String],
+        timeout: Duration,
     ) -> Result<T, LeaseError> {
-        // A third of the lease's length is for both, connecting and the answer.
-        let timeout = self.ttl / 6;
         let mut work = || {
             let mut connection = match self.connection.take() {
                 Some(connection) => connection,
@@ -116,11 +119,13 @@ impl Lease for RedisLease {
         }
         let name = self.name.clone();
         let millis = (self.ttl.as_millis() as u64).to_string();
+        // A third of the lease's length is for both, connecting and the answer.
+        let timeout = self.ttl / 6;
         // The server counts from when it gets this: not earlier than now. A tenth is for clocks that run at different speeds.
         let until = Instant::now() + self.ttl * 9 / 10;
         if self.epoch > 0 {
             let mine = self.mine();
-            let renewed: u64 = self.script(RENEW, &[&name], &[mine, millis.clone()])?;
+            let renewed: u64 = self.script(RENEW, &[&name], &[mine, millis.clone()], timeout)?;
             if renewed == 1 {
                 return Ok(Some(Held { epoch: self.epoch, until }));
             }
@@ -130,6 +135,7 @@ impl Lease for RedisLease {
             TAKE,
             &[&name, &format!("{name}:epoch")],
             &[self.node.clone(), millis, self.seen.to_string()],
+            timeout,
         )?;
         self.epoch = epoch.parse().unwrap_or(0);
         self.seen = self.seen.max(self.epoch);
@@ -141,7 +147,7 @@ impl Lease for RedisLease {
             let (name, mine) = (self.name.clone(), self.mine());
             self.epoch = 0;
             // Where it cannot be said it ends by itself.
-            let _: Result<u64, _> = self.script(RESIGN, &[&name], &[mine]);
+            let _: Result<u64, _> = self.script(RESIGN, &[&name], &[mine], LEAVE.min(self.ttl / 6));
         }
     }
 

@@ -55,8 +55,9 @@ pub struct ZooKeeperLease {
 }
 
 impl ZooKeeperLease {
-    /// A candidate for the lease at this path, such as `/hoga/group-a`. The service may be away. `ttl` is the session's length: the service grants between 2 and
-    /// 20 of its ticks, and what it grants is what counts.
+    /// A candidate for the lease at this path, such as `/hoga/group-a`. The service may be away. `ttl` is the session's length, of which the
+    /// service grants between 2 and 20 of its ticks. Where it grants a longer one, a candidate that nobody polls still gives its lease up after `ttl`, but one that
+    /// died or is cut off is taken over from after the session's length only.
     ///
     /// # Errors
     /// [`LeaseError::Config`].
@@ -103,8 +104,9 @@ impl Lease for ZooKeeperLease {
         if idle {
             self.shared.wake.notify_one();
         }
-        // A tenth is for clocks that run at different speeds.
-        let held = state.held.map(|(epoch, contact)| Held { epoch, until: contact + state.session * 9 / 10 });
+        // No longer than its node stays when nobody polls, where the session is the longer one. A tenth is for clocks that run at different speeds.
+        let lasts = state.session.min(self.ttl) * 9 / 10;
+        let held = state.held.map(|(epoch, contact)| Held { epoch, until: contact + lasts });
         match (held.filter(|held| Instant::now() < held.until), &state.fault) {
             (Some(held), _) => Ok(Some(held)),
             (None, Some(fault)) => Err(LeaseError::Away {
