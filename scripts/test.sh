@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# All tests, or the parts named: lint unit crash faults clients browser. Builds once, in the dev profile (optimised, debug assertions on).
+# All tests, or the parts named: lint unit crash faults plant clients browser. Builds once, in the dev profile (optimised, debug assertions on).
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/path.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 parts=("$@")
-[ $# -gt 0 ] || parts=(lint unit crash faults clients browser)
+[ $# -gt 0 ] || parts=(lint unit crash faults plant clients browser)
 export HOGA_BIN="${HOGA_BIN:-$PWD/target/debug/hoga}"
 say() { printf '\n== %s (%s)\n' "$*" "$(date +%T)"; }
 
@@ -60,6 +60,7 @@ binary() {
 }
 
 faults() { binary; say "faults with real servers"; "$HOGA_BIN" lab faults --outage "${OUTAGE:-30}"; }
+plant() { binary; say "the tick plant on real servers"; "$HOGA_BIN" lab plant --outage "${OUTAGE:-30}"; }
 crash() { binary; say "crash rounds"; "$HOGA_BIN" lab crash --rounds "${ROUNDS:-20}"; }
 clients() { binary; say "real clients"; tests/run-clients.sh; }
 browser() { binary; say "the console in Chromium"; tests/run-browser.sh; }
@@ -69,8 +70,8 @@ scripts/setup.sh
 scripts/web.sh
 for part in "${parts[@]}"; do
   case "$part" in
-    lint | unit | crash | faults | clients | browser) "$part" ;;
-    *) echo "test.sh: no part named '$part' (lint unit crash faults clients browser)" >&2; exit 2 ;;
+    lint | unit | crash | faults | plant | clients | browser) "$part" ;;
+    *) echo "test.sh: no part named '$part' (lint unit crash faults plant clients browser)" >&2; exit 2 ;;
   esac
 done
 say "all of: ${parts[*]}: passed"

@@ -49,8 +49,8 @@ fn a_lease_that_is_shorter_than_its_session_keeps_the_law() {
     let Some(servers) = server("HOGA_TEST_ZOOKEEPER", "short leases on ZooKeeper") else { return };
     let path = fresh("/hoga-test/lease-short");
     let new = |ttl| Box::new(ZooKeeperLease::new(&servers, &path, &node(), ttl).unwrap()) as Box<dyn Lease>;
-    conformance::run(new, Duration::from_millis(150));
-    conformance::contend(new, Duration::from_millis(150));
+    conformance::run(new, Duration::from_millis(300));
+    conformance::contend(new, Duration::from_millis(300));
 }
 
 #[test]
