@@ -722,7 +722,7 @@ pub enum Lab {
     },
     /// Kill, pause and take away what the tick plant consists of, and check that readers see every number once, in order. Needs the repository's scripts.
     #[command(after_help = "Example: hoga lab plant members --outage 30\n\
-                            Scenes: members zookeeper kafka caches stops grid; all without a name.")]
+                            Scenes: members zookeeper kafka caches stops hot grid; all without a name.")]
     Plant {
         /// Which scenes.
         names: Vec<String>,

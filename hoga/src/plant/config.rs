@@ -251,7 +251,7 @@ impl Default for Groups {
             lease_ms: 600,
             zookeeper: "127.0.0.1:2181".into(),
             shows: Shows::Active,
-            silent_ms: 150,
+            silent_ms: 200,
             behind_ms: 1_000,
         }
     }

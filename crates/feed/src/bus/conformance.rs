@@ -96,7 +96,16 @@ mod with_redis {
                 append(&log, &[tick("S99", 1)]);
                 bus.stats().messages > 0
             });
-            run(&bus, &log, |_| publisher.nudge());
+            let before = bus.stats().filled;
+            // Another one reads the same bus at its own place.
+            run(&bus, &log, |_| {
+                publisher.nudge();
+                let mut others = Vec::new();
+                let end = bus.end(0).unwrap();
+                bus.read(0, end / 2, 1000, &mut others).unwrap();
+            });
+            let stats = bus.stats();
+            assert!(stats.filled - before < 2_000, "Pub/Sub carries it, not the log behind: {stats:?}");
             assert!(publisher.stats().ticks >= 12_000, "{:?}", publisher.stats());
         }
     }

@@ -19,8 +19,8 @@ use super::Bus;
 const MOST: usize = 32 << 10;
 /// Most ticks of a lane that one round of the publisher takes.
 const ROUND: usize = 1024;
-/// Messages of one lane that may wait for their reader. What comes beyond is not kept: the reader finds the hole and reads it from the bus behind.
-const WAITING: usize = 4096;
+/// Bytes of one lane's last messages that are kept for its readers. Who is further behind than that reads from the bus behind.
+const KEPT: usize = 8 << 20;
 /// After so much silence of a lane it is looked whether something was lost at its end.
 const QUIET: Duration = Duration::from_millis(200);
 /// How long a connection may take, and an answer.
@@ -267,8 +267,6 @@ pub struct RedisBusStats {
     pub messages: u64,
     /// Ticks that were read from the bus behind, because Pub/Sub had lost them or was away.
     pub filled: u64,
-    /// Messages that found no room, because their reader was behind. Their ticks are among those filled.
-    pub full: u64,
     /// Connections that were made after the first of each.
     pub reconnects: u64,
     /// Messages of channels that were none of ours.
@@ -277,22 +275,59 @@ pub struct RedisBusStats {
 
 struct Payload {
     first: u64,
-    count: u64,
+    end: u64,
     bytes: Vec<u8>,
 }
 
+/// The last messages of a lane. Readers take none of them away: several may read one bus, each at its own place.
 #[derive(Default)]
 struct LaneQueue {
-    waiting: VecDeque<Payload>,
+    /// With rising ends.
+    kept: VecDeque<Payload>,
+    bytes: usize,
     /// When something came, or it was last looked whether something was lost.
     heard: Option<Instant>,
+}
+
+/// What a lane has at an offset.
+enum Here {
+    /// The message with this place in the queue.
+    Message(usize),
+    /// Nothing before this offset: it was lost.
+    Hole(u64),
+    /// Nothing yet.
+    Nothing,
+}
+
+impl LaneQueue {
+    fn put(&mut self, payload: Payload) {
+        // One that was sent again after a fault.
+        if self.kept.back().is_some_and(|last| payload.end <= last.end) {
+            return;
+        }
+        self.bytes += payload.bytes.len();
+        self.kept.push_back(payload);
+        while self.bytes > KEPT
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.bytes -= oldest.bytes.len();
+        }
+    }
+
+    fn at(&self, offset: u64) -> Here {
+        let at = self.kept.partition_point(|payload| payload.end <= offset);
+        match self.kept.get(at) {
+            None => Here::Nothing,
+            Some(payload) if payload.first > offset => Here::Hole(payload.first),
+            Some(_) => Here::Message(at),
+        }
+    }
 }
 
 #[derive(Default)]
 struct Cells {
     messages: AtomicU64,
     filled: AtomicU64,
-    full: AtomicU64,
     connects: AtomicU64,
     bad: AtomicU64,
     stop: AtomicBool,
@@ -358,7 +393,6 @@ impl RedisBus {
         RedisBusStats {
             messages: get(&cells.messages),
             filled: get(&cells.filled),
-            full: get(&cells.full),
             reconnects: get(&cells.connects).saturating_sub(self.connections as u64),
             bad: get(&cells.bad),
         }
@@ -460,11 +494,7 @@ impl Shared {
         };
         let mut queue = lock(&self.lanes[lane as usize]);
         queue.heard = Some(Instant::now());
-        if queue.waiting.len() == WAITING {
-            self.cells.full.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        queue.waiting.push_back(Payload { first, count, bytes });
+        queue.put(Payload { first, end: first + count, bytes });
         drop(queue);
         self.ring();
     }
@@ -489,50 +519,40 @@ impl Bus for RedisBus {
     }
 
     fn read(&self, lane: u32, from: u64, most: usize, out: &mut Vec<StoredMessage>) -> Result<u64, LogError> {
-        let mut queue = lock(&self.shared.lanes[lane as usize]);
-        let subscribed = self.is_subscribed(lane);
-        while queue.waiting.front().is_some_and(|payload| payload.first + payload.count <= from) {
-            queue.waiting.pop_front();
-        }
-        let Some(front) = queue.waiting.front() else {
-            if subscribed && queue.heard.is_some_and(|heard| heard.elapsed() < QUIET) {
-                return Ok(from);
+        let queue = lock(&self.shared.lanes[lane as usize]);
+        let mut at = match queue.at(from) {
+            Here::Message(at) => at,
+            Here::Hole(before) => {
+                drop(queue);
+                return self.fill(lane, from, Some(before), most, out);
             }
-            drop(queue);
-            let next = self.fill(lane, from, None, most, out)?;
-            if next == from {
-                // That was all: what comes now is heard, or found missing when it has been quiet again.
-                lock(&self.shared.lanes[lane as usize]).heard = Some(Instant::now());
+            Here::Nothing => {
+                let heard = queue.heard;
+                drop(queue);
+                if self.is_subscribed(lane) && heard.is_some_and(|heard| heard.elapsed() < QUIET) {
+                    return Ok(from);
+                }
+                let next = self.fill(lane, from, None, most, out)?;
+                if next == from {
+                    // That was all: what comes now is heard, or found missing when it has been quiet again.
+                    lock(&self.shared.lanes[lane as usize]).heard = Some(Instant::now());
+                }
+                return Ok(next);
             }
-            return Ok(next);
         };
-        if front.first > from {
-            let before = front.first;
-            drop(queue);
-            return self.fill(lane, from, Some(before), most, out);
-        }
-        let mut next = from;
-        let had = out.len();
-        while let Some(front) = queue.waiting.front()
-            && front.first <= next
+        let (mut next, had) = (from, out.len());
+        while let Some(payload) = queue.kept.get(at)
+            && payload.first <= next
             && out.len() - had < most
         {
-            let end = front.first + front.count;
-            for (offset, value) in (front.first..).zip(values(&front.bytes)) {
+            for (offset, value) in (payload.first..).zip(values(&payload.bytes)) {
                 if offset >= next && out.len() - had < most {
-                    out.push(StoredMessage {
-                        offset,
-                        key: Vec::new(),
-                        value: (!value.is_empty()).then(|| value.to_vec()),
-                        time: Timestamp(0),
-                    });
+                    let value = (!value.is_empty()).then(|| value.to_vec());
+                    out.push(StoredMessage { offset, key: Vec::new(), value, time: Timestamp(0) });
                     next = offset + 1;
                 }
             }
-            if next < end {
-                break;
-            }
-            queue.waiting.pop_front();
+            at += 1;
         }
         Ok(next)
     }
@@ -544,15 +564,15 @@ impl Bus for RedisBus {
         let came = *lock(&self.shared.came);
         for (lane, next) in places {
             let queue = lock(&self.shared.lanes[*lane as usize]);
-            match queue.waiting.front() {
-                // What is missing before it was not there yet in the bus behind.
-                Some(front) if front.first > *next => {
+            match queue.at(*next) {
+                Here::Message(_) => return Ok(()),
+                // It was not there yet in the bus behind.
+                Here::Hole(_) => {
                     drop(queue);
                     return self.behind.wait(&[(*lane, *next)], timeout.min(Duration::from_millis(5)));
                 }
-                Some(_) => return Ok(()),
-                None if queue.heard.is_none_or(|heard| heard.elapsed() >= QUIET) => return Ok(()),
-                None => {}
+                Here::Nothing if queue.heard.is_none_or(|heard| heard.elapsed() >= QUIET) => return Ok(()),
+                Here::Nothing => {}
             }
         }
         let timeout = timeout.min(QUIET);

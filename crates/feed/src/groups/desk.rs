@@ -19,7 +19,7 @@ pub struct DeskConfig {
     pub rule: Rule,
     /// Which outputs are shown.
     pub shows: Shows,
-    /// A leader that has said nothing for so long is gone (150 ms; members say how they are doing every 50).
+    /// A leader that has said nothing for so long is gone (200 ms; members say how they are doing every 40).
     pub silent: Duration,
     /// How often the groups are looked at (10 ms).
     pub look_every: Duration,
@@ -30,7 +30,7 @@ impl Default for DeskConfig {
         DeskConfig {
             rule: Rule::default(),
             shows: Shows::Active,
-            silent: Duration::from_millis(150),
+            silent: Duration::from_millis(200),
             look_every: Duration::from_millis(10),
         }
     }

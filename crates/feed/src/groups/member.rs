@@ -40,7 +40,7 @@ pub struct MemberConfig {
     pub detect: DetectConfig,
     /// How often candles are written (1 s): all of them at once, off the loops, so that the end of a minute costs no more than any second.
     pub candles_every: Duration,
-    /// How often it says how it is doing (50 ms). Whoever shows the group takes its leader for gone after some of them.
+    /// How often it says how it is doing (40 ms). Whoever shows the group takes its leader for gone after some of them.
     pub status_every: Duration,
     /// Another version of the processor, for tests.
     pub tamper: Option<Tamper>,
@@ -57,7 +57,7 @@ impl MemberConfig {
             state: StateConfig::default(),
             detect: DetectConfig::default(),
             candles_every: Duration::from_secs(1),
-            status_every: Duration::from_millis(50),
+            status_every: Duration::from_millis(40),
             tamper: None,
         }
     }
@@ -412,7 +412,7 @@ impl Inner {
         while !self.stopped() {
             let holds = self.told.holds.load(Ordering::Acquire);
             if holds != leads {
-                if leads > 0 {
+                if leads > 0 && self.told.fenced.load(Ordering::Acquire) < leads {
                     self.last_write(leads);
                 }
                 if holds > 0 {

@@ -151,7 +151,7 @@ impl<H: Handler> EventLoop<H> {
                 match input {
                     Input::Tick(delivery) => {
                         oldest.get_or_insert(delivery.read);
-                        places[delivery.lane as usize] = Some(delivery.message.offset + 1);
+                        places[delivery.lane as usize] = Some(delivery.offset + 1);
                         self.tick(&delivery);
                     }
                     Input::Forward(tick) => self.pend(tick),
@@ -211,15 +211,18 @@ impl<H: Handler> EventLoop<H> {
 
     /// A message from the bus.
     fn tick(&mut self, delivery: &Delivery) {
-        let tick = match &delivery.message.value {
-            Some(value) => FeedTick::decode(value).map_err(|error| error.to_string()),
-            None => Err("a message without contents".to_owned()),
+        let tick = match &delivery.odd {
+            None => FeedTick::decode(&delivery.bytes[..usize::from(delivery.len)]).map_err(|e| e.to_string()),
+            Some(message) => match &message.value {
+                Some(value) => Err(format!("{} bytes are more than a tick has", value.len())),
+                None => Err("a message without contents".to_owned()),
+            },
         };
         match tick {
             Ok(tick) => self.pend(tick),
             Err(reason) => {
                 self.stats.bad.fetch_add(1, Ordering::Relaxed);
-                self.handler.bad(delivery.lane, &delivery.message, &reason);
+                self.handler.bad(delivery.lane, &delivery.message(), &reason);
             }
         }
     }

@@ -19,13 +19,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use hoga_core::ids::Timestamp;
 use hoga_log::LogError;
 use hoga_log::event_log::StoredMessage;
 use hoga_log::ring;
 
 use crate::bus::Bus;
 use crate::symbol::Symbol;
-use crate::tick::FeedTick;
+use crate::tick::{FeedTick, MAX_ENCODED};
 
 pub use hot::Hot;
 pub use stats::{LoopStats, PlantStats, recommended_loops};
@@ -42,7 +43,7 @@ pub trait Handler: Send + 'static {
     /// for all of them what it would do for each.
     fn ticks(&mut self, state: &mut Self::State, ticks: &[FeedTick]);
 
-    /// A message that is no tick, with its lane and offset. Never called for a message that was handled.
+    /// A message that is no tick, with its lane and offset; its key and time may be left out. Never called for a message that was handled.
     fn bad(&mut self, lane: u32, message: &StoredMessage, reason: &str);
 
     /// After all that waited was handled, before a symbol leaves this loop, and at least every [`PlantConfig::idle`]: the place for what is done once for many ticks. `batch` says
@@ -115,9 +116,42 @@ impl PlantConfig {
 /// A message on its way to a loop.
 struct Delivery {
     lane: u32,
+    /// Its length, and its bytes at the front: a tick is short enough. So nothing that one thread has allocated is freed by another, which costs more than the copy.
+    len: u8,
+    bytes: [u8; MAX_ENCODED],
+    offset: u64,
     /// When it was read.
     read: Instant,
-    message: StoredMessage,
+    /// The message itself, where it is none that could be a tick.
+    odd: Option<Box<StoredMessage>>,
+}
+
+impl Delivery {
+    fn new(lane: u32, read: Instant, message: StoredMessage) -> Delivery {
+        let mut delivery =
+            Delivery { lane, len: 0, bytes: [0; MAX_ENCODED], offset: message.offset, read, odd: None };
+        match message.value.as_deref() {
+            Some(value) if value.len() <= MAX_ENCODED => {
+                delivery.len = value.len() as u8;
+                delivery.bytes[..value.len()].copy_from_slice(value);
+            }
+            _ => delivery.odd = Some(Box::new(message)),
+        }
+        delivery
+    }
+
+    /// The message, for who has to tell of it.
+    fn message(&self) -> StoredMessage {
+        match &self.odd {
+            Some(message) => (**message).clone(),
+            None => StoredMessage {
+                offset: self.offset,
+                key: Vec::new(),
+                value: Some(self.bytes[..usize::from(self.len)].to_vec()),
+                time: Timestamp(0),
+            },
+        }
+    }
 }
 
 /// What a loop can be sent.

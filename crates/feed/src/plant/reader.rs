@@ -63,11 +63,8 @@ impl<S: Send> Reader<S> {
                 if !read.is_empty() {
                     some = true;
                     let (lane_number, now) = (lane.number, Instant::now());
-                    lane.waiting.extend(read.drain(..).map(|message| Delivery {
-                        lane: lane_number,
-                        read: now,
-                        message,
-                    }));
+                    let deliveries = read.drain(..).map(|message| Delivery::new(lane_number, now, message));
+                    lane.waiting.extend(deliveries);
                     full |= !self.deliver(at);
                 }
             }

@@ -4,6 +4,7 @@
 //! stood for, up to the last number that the feed gave, in candles that hold each tick once.
 
 mod grid;
+mod hot;
 mod reader;
 mod scenes;
 mod stage;
@@ -37,12 +38,13 @@ pub(crate) struct Told {
 }
 
 /// All scenes, in the order in which they run.
-const SCENES: [Scene; 6] = [
+const SCENES: [Scene; 7] = [
     ("members", scenes::members),
     ("zookeeper", scenes::zookeeper),
     ("kafka", scenes::kafka),
     ("caches", scenes::caches),
     ("stops", scenes::stops),
+    ("hot", hot::run),
     ("grid", grid::run),
 ];
 
