@@ -26,6 +26,11 @@ await check('before the restart: logged in, an order rests', async () => {
   await until(openOrders, count => count === 1, 'open orders');
 }, LIMIT_MS);
 
+await check('a server without a tick plant: the status bar has no item for one', async () => {
+  await test(page, 'pipeline').waitFor();
+  assert.equal(await test(page, 'plant').isVisible(), false);
+}, LIMIT_MS);
+
 writeFileSync(process.env.HOGA_RESTART, 'stop');
 await check('while the server is away the page says so', async () => {
   for (const name of ['market-state', 'account-state']) await until(() => state(name), text => text.startsWith('Connection lost'), name);

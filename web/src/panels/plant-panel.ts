@@ -78,8 +78,8 @@ function openPlant(rest: Rest, watch: PlantWatch, operator: Operator): void {
   const ofGroups = h(
     'div',
     { class: 'stack' },
-    table.element,
     refusal.element,
+    table.element,
     outputs.element,
     h('section', {}, h('h3', {}, words.lastSwitches), switches, noSwitch),
   );
@@ -205,6 +205,7 @@ function refusalBox(force: (group: GroupName) => void): {
       h('button', { type: 'button', class: 'quiet', onclick: hide }, words.leaveIt),
     );
     element.hidden = false;
+    element.scrollIntoView({ block: 'nearest' });
   };
   return { element, show, hide };
 }
