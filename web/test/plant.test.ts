@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { concernOf, figuresOf, latestSwitches, micros, Rate, toneOf } from '../src/plant/figures.ts';
+import { concernOf, faultsOf, figuresOf, latestSwitches, micros, Rate, toneOf } from '../src/plant/figures.ts';
 import { Operator } from '../src/plant/operator.ts';
 import { differencesOf, plantOf, type Group, type Groups, type Plant } from '../src/plant/plant.ts';
 import { pause } from '../src/plant/watch.ts';
@@ -139,8 +139,17 @@ test('the latest switches come first, five of them', () => {
   assert.deepEqual(latestSwitches(groups({ switched: [] })), []);
 });
 
-test('times below a millisecond are in microseconds', () => {
-  assert.deepEqual([0, 192, 999, 1928, 2_500_000].map(micros), ['0 µs', '192 µs', '999 µs', '2 ms', '2.5 s']);
+test('faults are told with whose they are', () => {
+  assert.deepEqual(faultsOf(plant(), 'Feed'), []);
+  const { feed, members } = plant();
+  assert.ok(feed && members[0]);
+  const found = { feed: { ...feed, fault: 'closed' }, members: [{ ...members[0], fault: 'disk full' }], groups: groups({ b: group({ fault: 'away' }) }) };
+  assert.deepEqual(faultsOf(found, 'Feed'), ['Feed: closed', 'n1: disk full', 'B: away']);
+  assert.deepEqual(faultsOf({ feed: null, members: [], groups: null }, 'Feed'), []);
+});
+
+test('short times are in microseconds and tenths of milliseconds', () => {
+  assert.deepEqual([0, 192, 999, 1928, 9_949, 9_950, 2_500_000].map(micros), ['0 µs', '192 µs', '999 µs', '1.9 ms', '9.9 ms', '10 ms', '2.5 s']);
 });
 
 test('where there is no plant it is asked seldom; an open panel asks each second', () => {

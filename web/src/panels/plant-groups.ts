@@ -74,7 +74,6 @@ function column(name: GroupName, show: (group: GroupName) => void, buttons: HTML
     const state = group.leader ?? (group.connected ? words.noLeader : words.notReached);
     setText(leader, group.rebuilding ? `${state} (${words.rebuilding})` : state);
     setClass(leader, group.leader === null ? 'plant-wrong' : '');
-    leader.title = group.fault ?? '';
     const figures = figuresOf(group);
     for (const figure of FIGURES) {
       setText(cells[figure], figures[figure].text);

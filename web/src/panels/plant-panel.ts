@@ -1,6 +1,6 @@
 // The tick plant: what comes in, both groups that work on it, which of them is shown, and moving to the other.
 
-import { concernOf, grouped, latestSwitches, letter, toneOf, type Concern } from '../plant/figures.ts';
+import { concernOf, faultsOf, grouped, latestSwitches, letter, toneOf, type Concern } from '../plant/figures.ts';
 import { Operator } from '../plant/operator.ts';
 import type { Difference, DifferenceKind, GroupName, Groups, Plant } from '../plant/plant.ts';
 import { PlantWatch } from '../plant/watch.ts';
@@ -115,7 +115,7 @@ function openPlant(rest: Rest, watch: PlantWatch, operator: Operator): void {
   const draw = (): void => {
     if (!dialog.open) return;
     const { found, plant } = watch;
-    setText(fault, found === 'away' ? words.offline : found === 'none' ? words.noPlant : (faultOf(plant) ?? ''));
+    setText(fault, found === 'away' ? words.offline : found === 'none' ? words.noPlant : plant ? faultsOf(plant, words.feed).join(' · ') : '');
     if (!plant) return;
     feed.draw(plant, watch.rate);
     ofGroups.hidden = plant.groups === null;
@@ -134,13 +134,6 @@ function openPlant(rest: Rest, watch: PlantWatch, operator: Operator): void {
   });
   draw();
   watch.setOpen(true);
-}
-
-/** The first fault of the feed or of a member, with whose it is. */
-function faultOf(plant: Plant | null): string | null {
-  if (plant?.feed?.fault) return `${words.feed}: ${plant.feed.fault}`;
-  const member = plant?.members.find(one => one.fault !== null);
-  return member ? `${member.node}: ${member.fault}` : null;
 }
 
 function feedFigures(): { element: HTMLElement; draw: (plant: Plant, perSecond: number | null) => void } {

@@ -1,7 +1,7 @@
 // What the plant's numbers come to: rates, what is wrong, and each group in few characters. Nothing here touches the page.
 
 import { duration } from '../pipeline/pipeline.ts';
-import { otherGroup, type Group, type GroupName, type Groups, type Plant, type Switched } from './plant.ts';
+import { GROUPS, otherGroup, type Group, type GroupName, type Groups, type Plant, type Switched } from './plant.ts';
 
 /** Shorter than this, two looks say too little of a rate. */
 const SHORTEST_MS = 500;
@@ -57,6 +57,16 @@ export function concernOf(plant: Plant): Concern {
   return (groups && other && of(other, groups[other])) ?? { kind: 'fine' };
 }
 
+/** All faults that are told, each with whose it is; `feed` is the feed's name. */
+export function faultsOf({ feed, members, groups }: Plant, feedName: string): string[] {
+  const told: [string, string | null][] = [
+    [feedName, feed?.fault ?? null],
+    ...members.map(({ node, fault }): [string, string | null] => [node, fault]),
+    ...(groups ? GROUPS.map((name): [string, string | null] => [letter(name), groups[name].fault]) : []),
+  ];
+  return told.flatMap(([whose, fault]) => (fault === null ? [] : [`${whose}: ${fault}`]));
+}
+
 /** Green, yellow or red: red is what reaches those who watch. */
 export function toneOf(concern: Concern, shown: GroupName | null): 'live' | 'connecting' | 'down' {
   switch (concern.kind) {
@@ -90,7 +100,7 @@ export function figuresOf(group: Group): Record<FigureName, Figure> {
   const total = (value: number | undefined, wrong = false): Figure =>
     value === undefined ? unknown : { text: grouped(value), wrong: wrong && value > 0 };
   return {
-    behind: heard ? { text: `${grouped(group.behind)} · ${group.behind_ms} ms`, wrong: group.behind_ms >= BEHIND_MS } : unknown,
+    behind: heard ? { text: `${grouped(group.behind)} · ${grouped(group.behind_ms)} ms`, wrong: group.behind_ms >= BEHIND_MS } : unknown,
     stale: heard ? total(group.stale, true) : unknown,
     written: status ? plain(micros(status.written_p99_us)) : unknown,
     refused: total(group.refused ?? undefined),
@@ -108,8 +118,11 @@ export const latestSwitches = (groups: Groups): Switched[] => groups.switched.sl
 /** `12,345`. */
 export const grouped = (value: number): string => value.toLocaleString('en-US');
 
-/** `192 µs`, and from a millisecond on as durations are. */
-export const micros = (value: number): string => (value < 1000 ? `${value} µs` : duration(value / 1e6));
+/** `192 µs`, `1.9 ms`, and from ten milliseconds on as durations are. */
+export function micros(value: number): string {
+  if (value < 1_000) return `${value} µs`;
+  return value < 9_950 ? `${(value / 1_000).toFixed(1)} ms` : duration(value / 1e6);
+}
 
 /** `A`, `B`. */
 export const letter = (group: GroupName): string => group.toUpperCase();
