@@ -45,16 +45,23 @@ export class PlantWatch {
     if (this.asking) return;
     this.asking = true;
     clearTimeout(this.timer);
-    if (!document.hidden) {
-      try {
-        this.take(await this.ask());
-      } catch {
-        this.found = 'away';
+    try {
+      if (!document.hidden) {
+        await this.refresh();
+        this.changed.emit();
       }
-      this.changed.emit();
+    } finally {
+      this.asking = false;
+      this.timer = setTimeout(() => void this.look(), pause(this.found, this.open));
     }
-    this.asking = false;
-    this.timer = setTimeout(() => void this.look(), pause(this.found, this.open));
+  }
+
+  private async refresh(): Promise<void> {
+    try {
+      this.take(await this.ask());
+    } catch {
+      this.found = 'away';
+    }
   }
 
   private take(plant: Plant | null): void {
