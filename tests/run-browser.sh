@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The console in a real Chromium against the real binary: sign-up, live book, chart and tape, orders; 1280 and 390 wide, dark and light;
-# and a page that stays open while the server is restarted.
+# the tick plant's panel; and a page that stays open while the server is restarted.
 #   HOGA_BIN      the binary (target/debug/hoga), with the console built in
 #   SCREENSHOTS   where the pictures go (.dev/screenshots)
 set -euo pipefail
@@ -13,11 +13,14 @@ install_chromium
 export SCREENSHOTS="${SCREENSHOTS:-$DEV/screenshots}"
 mkdir -p "$SCREENSHOTS"
 
-start_server
+start_server 0 --feed
 failed=()
 node "$ROOT/tests/browser/console.mjs" || failed+=(console)
+node "$ROOT/tests/browser/plant.mjs" || failed+=(plant)
+stop_server
 
-# The page stays open while the server is restarted on the same port; it says through a file when to stop and when to start it.
+# Without a tick plant. The page stays open while the server is restarted on the same port; it says through a file when to stop and when to start it.
+start_server
 export HOGA_RESTART="$WORK/restart"
 node "$ROOT/tests/browser/restart.mjs" &
 page=$!

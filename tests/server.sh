@@ -1,6 +1,7 @@
 # Sourced by run-clients.sh and run-browser.sh, after setup/install.sh: one hoga process of their own, on a free port, in a folder of its own.
 #
-#   start_server [PORT]      starts $HOGA_BIN up (on a free port), waits for its ready line; sets HOGA_URL
+#   start_server [PORT [FLAG...]]  starts $HOGA_BIN up (port 0: a free one) with more flags, waits for its ready line; sets HOGA_URL
+#                            and HOGA_ADMIN_TOKEN
 #   new_account              makes a paper account with 10 BTC and 1,000,000 USDT; sets KEY and SECRET
 #   stop_server              SIGTERM; fails unless it ends in order within 5 s
 
@@ -23,7 +24,7 @@ cleanup() {
 start_server() {
   [ -x "$HOGA_BIN" ] || die "no binary at $HOGA_BIN: build it, or set HOGA_BIN"
   : >"$WORK/ready"
-  "$HOGA_BIN" up --data "$WORK/data" --port "${1:-0}" >"$WORK/ready" 2>"$WORK/server.log" &
+  "$HOGA_BIN" up --data "$WORK/data" --port "${1:-0}" "${@:2}" >"$WORK/ready" 2>"$WORK/server.log" &
   SERVER_PID=$!
   local until=$((SECONDS + READY_S))
   until HOGA_URL=$(sed -n 's/^ready \(http:[^ ]*\).*/\1/p' "$WORK/ready") && [ -n "$HOGA_URL" ]; do
@@ -31,7 +32,8 @@ start_server() {
     [ "$SECONDS" -lt "$until" ] || die "no ready line within $READY_S s"
     sleep 0.1
   done
-  export HOGA_URL
+  HOGA_ADMIN_TOKEN=$(field admin_token "$(cat "$WORK/data/run.json")")
+  export HOGA_URL HOGA_ADMIN_TOKEN
   say "hoga serves at $HOGA_URL"
 }
 

@@ -11,6 +11,8 @@ const browser = await launch();
 const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, colorScheme: 'dark', locale: 'en-GB' });
 page.setDefaultTimeout(20_000);
 const state = name => test(page, name).textContent();
+const plantAnswers = [];
+page.on('response', answer => new URL(answer.url()).pathname === '/api/v1/plant' && plantAnswers.push(answer.status()));
 const openOrders = () => test(page, 'open-orders').locator('tbody tr').count();
 
 await check('before the restart: logged in, an order rests', async () => {
@@ -24,6 +26,11 @@ await check('before the restart: logged in, an order rests', async () => {
   await page.locator('#order-amount').fill('0.1');
   await test(page, 'submit-order').click();
   await until(openOrders, count => count === 1, 'open orders');
+}, LIMIT_MS);
+
+await check('a server without a tick plant: the status bar has no item for one', async () => {
+  assert.deepEqual(plantAnswers, [404], 'asked once: the next time is half a minute away');
+  assert.equal(await test(page, 'plant').isVisible(), false);
 }, LIMIT_MS);
 
 writeFileSync(process.env.HOGA_RESTART, 'stop');

@@ -17,6 +17,7 @@ import { marketHeader } from './panels/market-header.ts';
 import { marketList } from './panels/market-list.ts';
 import { orderForm, orderText } from './panels/order-form.ts';
 import { pipelineStatus } from './panels/pipeline-panel.ts';
+import { plantStatus } from './panels/plant-panel.ts';
 import { statusBar } from './panels/status-bar.ts';
 import { tapePanel } from './panels/tape.ts';
 import { Rest } from './rest.ts';
@@ -157,7 +158,7 @@ async function start(): Promise<void> {
     h('div', { class: 'column center' }, chartPanel(feed, account), accountPanel(feed, account, session, markets, actions)),
     h('div', { class: 'column right' }, form.element, tapePanel(feed)),
   );
-  document.body.prepend(header, main, statusBar(feed, account, session, pipelineStatus(rest)), viewTabs());
+  document.body.prepend(header, main, statusBar(feed, account, session, [pipelineStatus(rest), plantStatus(rest)]), viewTabs());
   showView('chart');
 
   feed.marketChanged.on(() => localStorage.setItem(STORED_MARKET, feed.market.symbol));

@@ -4,6 +4,7 @@ import type { DepthSnapshot } from './market/depth-book.ts';
 import type { KlineRow } from './market/candles.ts';
 import type { ExchangeInfo } from './market/market.ts';
 import type { Pipeline } from './pipeline/pipeline.ts';
+import { differencesOf, plantOf, type Difference, type GroupName, type Plant } from './plant/plant.ts';
 import type { AccountAnswer, FillRow, OrderRow } from './account/account-types.ts';
 
 /** The server said no: its code and text, or the HTTP status where it sent neither. */
@@ -57,6 +58,20 @@ export class Rest {
 
   pipeline = () => this.get<Pipeline>('/api/v1/pipeline');
 
+  /** Null where the process has no tick plant. */
+  plant = async (): Promise<Plant | null> => {
+    try {
+      return plantOf(await this.get<unknown>('/api/v1/plant'));
+    } catch (reason) {
+      if (reason instanceof Refused && reason.status === 404) return null;
+      throw reason;
+    }
+  };
+  plantDifferences = async (): Promise<Difference[]> => differencesOf(await this.get<unknown>('/api/v1/plant/diff'));
+  /** By an operator, with the operator's own token. */
+  switchPlant = (to: GroupName, force: boolean, token: string) =>
+    this.send<unknown>('POST', '/api/v1/admin/plant/switch', JSON.stringify(force ? { to, force } : { to }), JSON_TYPE, token);
+
   account = () => this.get<AccountAnswer>('/api/v3/account');
   openOrders = () => this.get<OrderRow[]>('/api/v3/openOrders');
   allOrders = (symbol: string, limit: number) => this.get<OrderRow[]>('/api/v3/allOrders', { symbol, limit });
@@ -79,13 +94,12 @@ export class Rest {
   }
 
   private post<T>(path: string, body: unknown): Promise<T> {
-    return this.send<T>('POST', path, JSON.stringify(body), 'application/json');
+    return this.send<T>('POST', path, JSON.stringify(body), JSON_TYPE);
   }
 
-  private async send<T>(method: string, path: string, body?: string, type?: string): Promise<T> {
+  private async send<T>(method: string, path: string, body?: string, type?: string, token = this.token): Promise<T> {
     const headers: Record<string, string> = {};
     if (type) headers['Content-Type'] = type;
-    const token = this.token;
     if (token) headers['Authorization'] = `Bearer ${token}`;
     const init: RequestInit = { method, headers, signal: AbortSignal.timeout(PATIENCE_MS) };
     if (body !== undefined) init.body = body;
@@ -99,6 +113,7 @@ export class Rest {
 }
 
 const FORM = 'application/x-www-form-urlencoded';
+const JSON_TYPE = 'application/json';
 
 function form(parameters: Parameters): string {
   return new URLSearchParams(Object.entries(parameters).map(([key, value]) => [key, String(value)])).toString();

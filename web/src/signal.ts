@@ -2,8 +2,12 @@
 export class Signal<T = void> {
   private listeners: ((value: T) => void)[] = [];
 
-  on(listener: (value: T) => void): void {
+  /** Calls `listener` each time, until what is given back is called. */
+  on(listener: (value: T) => void): () => void {
     this.listeners.push(listener);
+    return () => {
+      this.listeners = this.listeners.filter(one => one !== listener);
+    };
   }
 
   emit(value: T): void {

@@ -28,11 +28,17 @@ export function openDialog(title: string, ...content: (Node | string)[]): HTMLDi
   return dialog;
 }
 
-const reasonOf = (reason: unknown): string => (reason instanceof Refused ? reason.message : words.offline);
+export const reasonOf = (reason: unknown): string => (reason instanceof Refused ? reason.message : words.offline);
 
-function labelled(id: string, label: string, input: HTMLInputElement | HTMLSelectElement): HTMLElement {
+export function labelled(id: string, label: string, input: HTMLInputElement | HTMLSelectElement): HTMLElement {
   input.id = id;
   return h('div', { class: 'field' }, h('label', { for: id }, label), h('div', { class: 'field-input' }, input));
+}
+
+/** A label with a value under it, for a list of figures. */
+export function figure(label: string): { box: HTMLElement; value: HTMLElement } {
+  const value = h('dd', {});
+  return { box: h('div', {}, h('dt', {}, label), value), value };
 }
 
 export function openSignIn(session: Session, feed: MarketFeed, markets: readonly Market[]): void {

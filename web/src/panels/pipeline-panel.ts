@@ -14,7 +14,7 @@ import {
 import type { Rest } from '../rest.ts';
 import { h, setClass, setText } from '../shell/dom.ts';
 import { words } from '../shell/words.ts';
-import { openDialog } from './dialogs.ts';
+import { figure, openDialog } from './dialogs.ts';
 
 /** The status bar looks now and then, an open panel as often as the server measures. */
 const GLANCE_MS = 10_000;
@@ -119,11 +119,6 @@ function card(): { element: HTMLElement; draw: (group: GroupLag) => void } {
     setText(note, notes.join(' · '));
   };
   return { element, draw };
-}
-
-function figure(label: string): { box: HTMLElement; value: HTMLElement } {
-  const value = h('dd', {});
-  return { box: h('div', {}, h('dt', {}, label), value), value };
 }
 
 function openPipeline(rest: Rest, seen: (pipeline: Pipeline) => void): void {

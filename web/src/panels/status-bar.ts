@@ -9,7 +9,7 @@ import { oncePerFrame } from '../signal.ts';
 const STATE_WORDS: Record<ConnectionState, string> = { connecting: words.connecting, live: words.live, down: words.down };
 
 /** Whether what is shown can be trusted: the connections, and the health of the sequence. */
-export function statusBar(feed: MarketFeed, account: AccountFeed, session: Session, pipeline: HTMLElement): HTMLElement {
+export function statusBar(feed: MarketFeed, account: AccountFeed, session: Session, more: readonly HTMLElement[]): HTMLElement {
   const connection = (label: string, test: string) => {
     const dot = h('span', { class: 'dot', 'aria-hidden': 'true' });
     const state = h('span', { 'data-test': test });
@@ -59,7 +59,7 @@ export function statusBar(feed: MarketFeed, account: AccountFeed, session: Sessi
     gaps.box,
     resyncs.box,
     stale.box,
-    pipeline,
+    ...more,
     h('span', { class: 'status-item credit' }, credit),
   );
 }
