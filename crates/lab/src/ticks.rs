@@ -155,7 +155,8 @@ fn on_bus(options: &Options, cache: Arc<dyn GroupCache>) -> Result<Ran, BenchErr
         Bus::Kafka => {
             use hoga_log::kafka::{KafkaConfig, KafkaLog};
             let service = Service::kafka(1)?;
-            let config = KafkaConfig { linger: Duration::ZERO, ..KafkaConfig::new(service.address()) };
+            let config =
+                KafkaConfig { linger: Duration::from_millis(1), ..KafkaConfig::new(service.address()) };
             let log: Arc<dyn EventLog> = Arc::new(KafkaLog::open(config.clone())?);
             create(&log)?;
             // As two processes have it: a client for writing, one for reading.

@@ -224,7 +224,7 @@ impl Default for Feed {
             prefix: "hoga".into(),
             behind: Behind::Spool,
             url: "http://127.0.0.1:8081".into(),
-            linger_ms: 0,
+            linger_ms: 1,
             acks: Acks::All,
             keyless: false,
         }
