@@ -68,7 +68,7 @@ fn wanted(flags: &Run) -> Result<Wanted, End> {
     let mut members: Vec<GroupName> = members.collect();
     members.sort_unstable();
     members.dedup();
-    if has(Role::Processor) != !members.is_empty() {
+    if has(Role::Processor) == members.is_empty() {
         return Err(End::Usage(
             "the role processor needs its group, and only it has one: --role processor --group a".into(),
         ));

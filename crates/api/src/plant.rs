@@ -16,11 +16,14 @@ use hoga_feed::plant::PlantStats;
 use hoga_feed::sockets;
 use serde_json::{Value, json};
 
+/// Tells how a feed is doing, and what its bus has taken.
+pub type FeedOf = Arc<dyn Fn() -> (FeedStatus, Option<Published>) + Send + Sync>;
+
 /// The parts of a plant that are in this process.
 #[derive(Clone, Default)]
 pub struct TickPlant {
     /// How the feed is doing, and what its bus has taken.
-    pub feed: Option<Arc<dyn Fn() -> (FeedStatus, Option<Published>) + Send + Sync>>,
+    pub feed: Option<FeedOf>,
     /// Members of groups.
     pub members: Vec<(GroupName, Arc<Member>)>,
     /// What shows the groups.

@@ -65,6 +65,7 @@ pub(crate) fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
 
 /// The Redis server for tests; none, and a word about it, where none was named.
 #[cfg(feature = "redis")]
+#[expect(clippy::print_stdout, reason = "what a test leaves out must not go unnoticed")]
 pub(crate) fn redis(what: &str) -> Option<String> {
     let url = std::env::var("HOGA_TEST_REDIS").ok();
     if url.is_none() {

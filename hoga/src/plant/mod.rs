@@ -15,9 +15,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hoga_api::{Page, TickPlant};
 use hoga_core::folds::candle::Interval;
 use hoga_core::ids::Timestamp;
-use hoga_feed::FeedTick;
 use hoga_feed::bus::{Bus, LogBus, Published};
-use hoga_feed::cache::{CacheError, GroupCache, MemoryCache};
+use hoga_feed::cache::{GroupCache, MemoryCache};
 use hoga_feed::detect::{DetectConfig, DetectedEvent};
 use hoga_feed::feeder::Feeder;
 use hoga_feed::gateway::{Gateway, GatewayConfig};
@@ -31,7 +30,7 @@ use hoga_feed::state::StateConfig;
 use hoga_log::LogError;
 use hoga_log::event_log::{EmbeddedConfig, EmbeddedLog, EventLog, Message, TopicSpec};
 use hoga_log::lease::{Lease, LeaseError, LocalLeases};
-use hoga_log::relay::{Relay, RelayOptions, RelayState};
+use hoga_log::relay::{Relay, RelayState};
 
 use crate::config::Config;
 use crate::maintenance::Maintenance;
@@ -264,6 +263,7 @@ impl Plant {
         let gateway = Gateway::open(log.clone(), gateway).map_err(coded(LogError::code))?;
         self.spool = Some(Arc::new(LogBus::new(log.clone(), TICKS).map_err(coded(LogError::code))?));
         self.log.clone_from(&self.spool);
+        #[cfg_attr(not(feature = "redis"), expect(unused_mut, reason = "only a publisher wants to know"))]
         let mut came: Box<dyn Fn() + Send> = Box::new(|| ());
         match feed.bus {
             config::Bus::Inproc => {}
@@ -411,8 +411,10 @@ fn kafka_config(config: &Config) -> hoga_log::kafka::KafkaConfig {
 fn relay(config: &Config, log: &Arc<dyn EventLog>) -> Result<Relay, End> {
     let kafka = kafka_config(config);
     let connect = move || hoga_log::kafka::KafkaLog::open(kafka.clone()).map(hoga_log::relay::Remote::kafka);
-    let options =
-        RelayOptions { look_every: Duration::from_millis(1), ..RelayOptions::new(FeedTick::place_of) };
+    let options = hoga_log::relay::RelayOptions {
+        look_every: Duration::from_millis(1),
+        ..hoga_log::relay::RelayOptions::new(hoga_feed::FeedTick::place_of)
+    };
     Relay::start(log.clone(), Box::new(connect), &[TICKS], options).map_err(coded(LogError::code))
 }
 
@@ -449,7 +451,7 @@ fn caches(config: &Config) -> Result<[Arc<dyn GroupCache>; 2], End> {
                 let cache = hoga_feed::cache::RedisCache::open(settings);
                 cache.map(|cache| Arc::new(cache) as Arc<dyn GroupCache>)
             };
-            let fault = |error: CacheError| End::Usage(error.to_string());
+            let fault = |error: hoga_feed::cache::CacheError| End::Usage(error.to_string());
             let a = open(&groups.redis_a, GroupName::A).map_err(fault)?;
             Ok([a, open(&groups.redis_b, GroupName::B).map_err(fault)?])
         }

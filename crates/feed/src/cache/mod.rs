@@ -8,6 +8,7 @@ mod conformance;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
 mod wire;
 
 use std::time::{Duration, Instant};
@@ -22,7 +23,6 @@ use crate::symbol::Symbol;
 pub use memory::MemoryCache;
 #[cfg(feature = "redis")]
 pub use redis::{RedisCache, RedisCacheConfig};
-pub use wire::WireError;
 
 /// Detected events that a cache keeps.
 pub const EVENTS: usize = 4096;

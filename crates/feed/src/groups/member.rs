@@ -126,6 +126,8 @@ struct Told {
     delays: Mutex<Delays>,
 }
 
+type Work = Box<dyn FnOnce() + Send>;
+
 struct Inner {
     config: MemberConfig,
     bus: Arc<dyn Bus>,
@@ -178,28 +180,16 @@ impl Member {
         });
         inner.begin(&mut lock(&inner.works))?;
         let mut member = Member { inner: inner.clone(), threads: Vec::new() };
-        let works: [(&str, Box<dyn FnOnce() + Send>); 3] = [
-            (
-                "lease",
-                Box::new({
-                    let inner = inner.clone();
-                    move || inner.campaign(lease)
-                }),
-            ),
-            (
-                "watch",
-                Box::new({
-                    let inner = inner.clone();
-                    move || inner.watch()
-                }),
-            ),
-            ("writer", Box::new(move || inner.write())),
-        ];
-        for (what, work) in works {
-            let thread = std::thread::Builder::new().name(format!("{name}-{what}"));
-            let started = thread.spawn(work);
-            member.threads.push(started.map_err(LogError::io("starting a thread", what.as_ref()))?);
-        }
+        let mut spawn = |what: &str, work: Work| {
+            let started = std::thread::Builder::new().name(format!("{name}-{what}")).spawn(work);
+            started
+                .map(|thread| member.threads.push(thread))
+                .map_err(LogError::io("starting a thread", what.as_ref()))
+        };
+        let (of_lease, of_watch) = (inner.clone(), inner.clone());
+        spawn("lease", Box::new(move || of_lease.campaign(lease)))?;
+        spawn("watch", Box::new(move || of_watch.watch()))?;
+        spawn("writer", Box::new(move || inner.write()))?;
         Ok(member)
     }
 

@@ -84,15 +84,11 @@ fn read(log: &Arc<dyn EventLog>, loops: u32, at_most: usize) -> Result<(Counts, 
     Ok((counts, bus))
 }
 
-fn fresh(
-    kafka: &Service,
-    name: &str,
-    partitions: u32,
-) -> Result<(KafkaConfig, Arc<dyn EventLog>, Arc<KafkaLog>), BenchError> {
+fn fresh(kafka: &Service, name: &str, partitions: u32) -> Result<(KafkaConfig, Arc<KafkaLog>), BenchError> {
     let config = KafkaConfig { topic_prefix: format!("{name}."), ..KafkaConfig::new(kafka.address()) };
     let log = Arc::new(KafkaLog::open(config.clone())?);
     log.create_topic(&TopicSpec::delete(TOPIC, partitions, 1 << 30))?;
-    Ok((config, log.clone(), log))
+    Ok((config, log))
 }
 
 /// The grid, and three ways to break it.
@@ -104,7 +100,8 @@ pub(super) fn run(options: &Options) -> Result<Told, BenchError> {
     let (grid, rounds) = if options.full { (all, 1000) } else { (short, 200) };
     let symbols = symbols()?;
     for (partitions, loops) in &grid {
-        let (_, log, kafka_log) = fresh(&kafka, &format!("grid-{partitions}-{loops}"), *partitions)?;
+        let (_, kafka_log) = fresh(&kafka, &format!("grid-{partitions}-{loops}"), *partitions)?;
+        let log: Arc<dyn EventLog> = kafka_log.clone();
         let mut places = vec![0; *partitions as usize];
         for seq in 1..=rounds {
             let mut values = Vec::new();
@@ -148,7 +145,8 @@ pub(super) fn run(options: &Options) -> Result<Told, BenchError> {
 
 /// One symbol over two connections in turn, each of which lets messages gather for another time.
 fn two_connections(kafka: &Service, symbol: Symbol, checks: &mut u64) -> Result<u64, BenchError> {
-    let (config, log, kafka_log) = fresh(kafka, "two", 1)?;
+    let (config, kafka_log) = fresh(kafka, "two", 1)?;
+    let log: Arc<dyn EventLog> = kafka_log.clone();
     let slow = KafkaConfig { linger: Duration::from_millis(20), ..config.clone() };
     let fast = KafkaConfig { linger: Duration::ZERO, ..config };
     let producers = [LooseProducer::open(&slow, Acks::None)?, LooseProducer::open(&fast, Acks::None)?];
@@ -172,7 +170,8 @@ fn two_connections(kafka: &Service, symbol: Symbol, checks: &mut u64) -> Result<
 
 /// A hot symbol over three partitions in turn, as it goes without a key.
 fn keyless(kafka: &Service, symbol: Symbol, checks: &mut u64) -> Result<u64, BenchError> {
-    let (config, log, kafka_log) = fresh(kafka, "keyless", 3)?;
+    let (config, kafka_log) = fresh(kafka, "keyless", 3)?;
+    let log: Arc<dyn EventLog> = kafka_log.clone();
     let producer = LooseProducer::open(&config, Acks::All)?;
     for seq in 1..=3000u64 {
         producer.send(TOPIC, Some((seq % 3) as u32), None, &tick(symbol, seq, seq.div_ceil(3)))?;
@@ -192,7 +191,8 @@ fn keyless(kafka: &Service, symbol: Symbol, checks: &mut u64) -> Result<u64, Ben
 
 /// A producer that asks for no confirmation while the broker is killed.
 fn broker_killed(kafka: &Service, symbol: Symbol, checks: &mut u64) -> Result<u64, BenchError> {
-    let (config, log, kafka_log) = fresh(kafka, "killed", 1)?;
+    let (config, kafka_log) = fresh(kafka, "killed", 1)?;
+    let log: Arc<dyn EventLog> = kafka_log.clone();
     let producer = LooseProducer::open(&KafkaConfig { linger: Duration::ZERO, ..config }, Acks::None)?;
     let mut seq = 0;
     let mut send = |count: u64| -> Result<(), BenchError> {

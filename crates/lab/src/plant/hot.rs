@@ -116,7 +116,7 @@ fn measure(cost: Cost, moves: bool, seconds: u64) -> Result<(Duration, Duration)
     let end = WARMUP + Duration::from_secs(seconds);
     while begun.elapsed() < end {
         let due = |rate: u64| (begun.elapsed().as_secs_f64() * rate as f64) as u64;
-        let mut append = |symbol: Symbol, seq: u64| {
+        let append = |symbol: Symbol, seq: u64| {
             let value = tick(symbol, seq, begun.elapsed());
             log.append(TOPIC, &[Message { key: symbol.as_bytes(), value: Some(&value), time: Timestamp(0) }])
         };
