@@ -60,7 +60,7 @@ binary() {
 }
 
 faults() { binary; say "faults with real servers"; "$HOGA_BIN" lab faults --outage "${OUTAGE:-30}"; }
-plant() { binary; say "the tick plant on real servers"; "$HOGA_BIN" lab plant --outage "${OUTAGE:-30}"; }
+plant() { binary; say "the tick plant on real servers"; "$HOGA_BIN" lab plant --outage "${OUTAGE:-10}"; }
 crash() { binary; say "crash rounds"; "$HOGA_BIN" lab crash --rounds "${ROUNDS:-20}"; }
 clients() { binary; say "real clients"; tests/run-clients.sh; }
 browser() { binary; say "the console in Chromium"; tests/run-browser.sh; }
