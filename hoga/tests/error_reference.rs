@@ -14,8 +14,12 @@ use hoga_store::StoreError;
 fn codes_in_sources(found: &mut BTreeSet<String>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![root.join("../crates/lab/src/admin.rs")];
-    for entry in std::fs::read_dir(root.join("src")).expect("the sources are there") {
-        files.push(entry.expect("an entry").path());
+    let mut folders = vec![root.join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the sources are there") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
     }
     for file in files {
         let text = std::fs::read_to_string(&file).expect("a source file");

@@ -470,7 +470,7 @@ fn node(config: &Config, group: GroupName) -> String {
 
 fn lease(config: &Config, group: GroupName, local: &LocalLeases) -> Result<Box<dyn Lease>, End> {
     let (groups, ttl) = (&config.groups, Duration::from_millis(config.groups.lease_ms));
-    let fault = |error: LeaseError| End::Usage(error.to_string());
+    let fault = |error: LeaseError| End::Usage(format!("[{}] {error}", error.code()));
     match groups.lease {
         config::Lease::Local => Ok(Box::new(local.candidate(group.as_str(), ttl))),
         #[cfg(feature = "redis")]

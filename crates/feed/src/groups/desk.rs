@@ -23,6 +23,9 @@ pub struct DeskConfig {
     pub silent: Duration,
     /// How often the groups are looked at (10 ms).
     pub look_every: Duration,
+    /// For so long after its start a desk waits for the first word of the shown group's leader before it takes the group for dead (1 s): who starts both at once
+    /// does not want to see traffic move.
+    pub grace: Duration,
 }
 
 impl Default for DeskConfig {
@@ -32,6 +35,7 @@ impl Default for DeskConfig {
             shows: Shows::Active,
             silent: Duration::from_millis(200),
             look_every: Duration::from_millis(10),
+            grace: Duration::from_secs(1),
         }
     }
 }
@@ -304,9 +308,14 @@ impl Inner {
 
     /// Looks at both groups, and moves traffic when it must.
     fn watch(&self) {
+        let begun = Instant::now();
         while !self.stopped() {
             std::thread::park_timeout(self.config.look_every);
             let now = Instant::now();
+            let shown = lock(&self.switch).active();
+            if now - begun < self.config.grace && lock(&self.followed[shown.index()]).epoch == 0 {
+                continue;
+            }
             let [a, b] = GroupName::BOTH.map(|group| self.health(group, now));
             let switched = lock(&self.switch).look(now, &a, &b);
             if let Some(switched) = switched {

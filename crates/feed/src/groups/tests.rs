@@ -23,7 +23,7 @@ const TTL: Duration = Duration::from_secs(5);
 
 /// A machine that is busy with other tests is no reason to move traffic.
 fn desk_config() -> DeskConfig {
-    DeskConfig { silent: Duration::from_secs(2), ..DeskConfig::default() }
+    DeskConfig { silent: Duration::from_secs(2), grace: LONG, ..DeskConfig::default() }
 }
 
 /// Both groups with so many members each, and the desk that shows them.
