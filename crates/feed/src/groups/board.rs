@@ -21,11 +21,14 @@ const EVENTS: usize = 1024;
 /// The state of a symbol. Its loop locks it once for the ticks that it has at once; whoever looks at it does so for moments.
 pub(super) type Shared = Arc<Mutex<SymbolState>>;
 
+/// A candle: of which symbol and interval, and when it opened.
+pub(super) type CandleKey = (Symbol, Interval, Timestamp);
+
 #[derive(Default)]
 struct Dirty {
     quotes: FxHashMap<Symbol, Quote>,
     /// By open time too: several of an interval may change in between.
-    candles: FxHashMap<(Symbol, Interval, Timestamp), SymbolCandle>,
+    candles: FxHashMap<CandleKey, SymbolCandle>,
     /// The last ones; those at the end are not written.
     events: VecDeque<DetectedEvent>,
     unwritten: usize,
@@ -187,8 +190,16 @@ impl Board {
         drop(self.bell.wait_timeout_while(dirty, timeout, nothing));
     }
 
-    /// Up to `most` quotes and candles each, and the events; candles only when they are due. Whether there are more quotes or candles.
-    pub(super) fn take(&self, most: usize, candles: bool) -> (Batch, bool) {
+    /// Which candles have not been written.
+    pub(super) fn candle_keys(&self) -> Vec<CandleKey> {
+        let mut keys: Vec<CandleKey> = lock(&self.dirty).candles.keys().copied().collect();
+        // In time, so that the running candle of an interval is the last of it; taken from the end.
+        keys.sort_unstable_by(|a, b| b.cmp(a));
+        keys
+    }
+
+    /// Up to `most` quotes, up to `candles` of those that are owed, and the events.
+    pub(super) fn take(&self, most: usize, owed: &mut Vec<CandleKey>, candles: usize) -> Batch {
         let mut dirty = lock(&self.dirty);
         let mut batch = Batch::default();
         if dirty.quotes.len() <= most {
@@ -197,18 +208,11 @@ impl Board {
             let some: Vec<Symbol> = dirty.quotes.keys().take(most).copied().collect();
             batch.quotes = some.iter().filter_map(|symbol| dirty.quotes.remove(symbol)).collect();
         }
-        if candles {
-            let some: Vec<_> = dirty.candles.keys().take(most).copied().collect();
-            batch.candles = some.iter().filter_map(|key| dirty.candles.remove(key)).collect();
-            // In time, so that the running candle of an interval is the last of it.
-            batch.candles.sort_by_key(|candle| {
-                (candle.symbol, candle.change.interval, candle.change.candle.open_time)
-            });
-        }
+        let from = owed.len().saturating_sub(candles);
+        batch.candles = owed.drain(from..).rev().filter_map(|key| dirty.candles.remove(&key)).collect();
         let unwritten = std::mem::take(&mut dirty.unwritten);
         batch.events.extend(dirty.events.iter().skip(dirty.events.len() - unwritten));
-        let more = !dirty.quotes.is_empty() || (candles && !dirty.candles.is_empty());
-        (batch, more)
+        batch
     }
 
     /// A batch that could not be written.

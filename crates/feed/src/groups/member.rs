@@ -38,7 +38,8 @@ pub struct MemberConfig {
     pub state: StateConfig,
     /// What is an event.
     pub detect: DetectConfig,
-    /// How often candles are written (1 s): all of them at once, off the loops, so that the end of a minute costs no more than any second.
+    /// How often candles are written (1 s): off the loops, and a few with each write, so that the end of a minute costs no more than any second and no quote waits
+    /// for all of them.
     pub candles_every: Duration,
     /// How often it says how it is doing (40 ms). Whoever shows the group takes its leader for gone after some of them.
     pub status_every: Duration,
@@ -63,8 +64,10 @@ impl MemberConfig {
     }
 }
 
-/// Most quotes, and most candles, of one write.
+/// Most quotes of one write.
 const WRITE: usize = 512;
+/// Most candles of one write: those of a second go out in many, so that no quote waits for all of them.
+const CANDLES: usize = 64;
 /// The pause after a cache that is away.
 const AWAY: Duration = Duration::from_millis(50);
 /// How often it is looked how far the bus has come, and whether loops run.
@@ -398,6 +401,7 @@ impl Inner {
         let (mut leads, mut rebuilds) = (0, None);
         let long_ago = || Instant::now().checked_sub(Duration::from_secs(60));
         let (mut told, mut candles, mut announced) = (long_ago(), long_ago(), long_ago());
+        let mut owed = Vec::new();
         let due = |at: Option<Instant>, every: Duration| at.is_none_or(|at| at.elapsed() >= every);
         while !self.stopped() {
             let holds = self.told.holds.load(Ordering::Acquire);
@@ -408,6 +412,7 @@ impl Inner {
                 if holds > 0 {
                     self.board.all_dirty();
                     (told, candles) = (long_ago(), long_ago());
+                    owed.clear();
                     tracing::info!(group = %config.group, node = config.node, epoch = holds, "this member leads its group");
                 } else {
                     tracing::info!(group = %config.group, node = config.node, epoch = leads, "this member follows");
@@ -427,13 +432,15 @@ impl Inner {
                 std::thread::park_timeout(Duration::from_millis(10));
                 continue;
             }
-            let candles_now = due(candles, config.candles_every);
-            let (mut batch, more) = self.board.take(WRITE, candles_now);
+            if owed.is_empty() && due(candles, config.candles_every) {
+                owed = self.board.candle_keys();
+                candles = Some(Instant::now());
+            }
+            let mut batch = self.board.take(WRITE, &mut owed, CANDLES);
             if due(told, config.status_every) {
                 batch.status = Some(self.status(leads));
             }
             if batch.is_empty() {
-                candles = if candles_now { Some(Instant::now()) } else { candles };
                 self.board.wait(Duration::from_millis(5));
                 continue;
             }
@@ -442,9 +449,6 @@ impl Inner {
                     self.written(&batch);
                     if batch.status.is_some() {
                         told = Some(Instant::now());
-                    }
-                    if candles_now && !more {
-                        candles = Some(Instant::now());
                     }
                     if rebuilds.replace(written.rebuilds).is_some_and(|before| before < written.rebuilds) {
                         tracing::info!(group = %config.group, "somebody asked this group to rebuild itself");
@@ -473,7 +477,8 @@ impl Inner {
     /// What is left when the lead is lost is offered once more: where nobody has followed yet readers have it, and where somebody has the cache refuses it. So
     /// a leader that was held up is always seen to have been one.
     fn last_write(&self, epoch: u64) {
-        let (mut batch, _) = self.board.take(WRITE, true);
+        let mut owed = self.board.candle_keys();
+        let mut batch = self.board.take(WRITE, &mut owed, WRITE);
         batch.status = Some(self.status(epoch));
         match self.cache.write(epoch, &batch) {
             Ok(_) => self.written(&batch),
