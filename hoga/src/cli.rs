@@ -732,7 +732,7 @@ pub enum Lab {
         /// How often the feed is stopped by SIGTERM in the scene `stops`.
         #[arg(long, default_value_t = 76, value_parser = clap::value_parser!(u32).range(4..=10_000))]
         stops: u32,
-        /// All of the grid: partitions 1, 3, 6, 12 by loops 1, 3, 6.
+        /// All of the grid (partitions 1, 3, 6, 12 by loops 1, 3, 6), and limits of time as they are promised; otherwise four times as much is let pass.
         #[arg(long)]
         full: bool,
     },

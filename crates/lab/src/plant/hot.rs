@@ -149,7 +149,7 @@ pub(super) fn run(options: &Options) -> Result<Told, BenchError> {
     let seconds = if options.full { 20 } else { 5 };
     let mut checks = 0;
     let (_, control) = measure(Cost::Nothing, true, seconds)?;
-    let limit = (control * 2).max(control + Duration::from_millis(5));
+    let limit = options.limit((control * 2).max(control + Duration::from_millis(5)));
     let mut told = Vec::new();
     for (name, cost) in [
         ("90 % waiting", Cost::Waiting(Duration::from_millis(10))),

@@ -29,7 +29,7 @@ fn calm(stage: &Stage) -> Duration {
 }
 
 /// Kills the leader of the group that is shown, and measures what readers see of it.
-fn kill_shown(stage: &mut Stage, checks: &mut u64) -> Result<Duration, BenchError> {
+fn kill_shown(stage: &mut Stage, limit: Duration, checks: &mut u64) -> Result<Duration, BenchError> {
     let shown = stage.desk.active();
     let at = stage.leader(shown)?;
     stage.reader.look();
@@ -40,7 +40,7 @@ fn kill_shown(stage: &mut Stage, checks: &mut u64) -> Result<Duration, BenchErro
     })?;
     std::thread::sleep(Duration::from_millis(300)); // what follows the switch is in the measured time too
     let silence = stage.reader.look().silence;
-    check(checks, silence < GAP, || {
+    check(checks, silence < limit, || {
         format!("readers saw nothing for {silence:?} when a leader of two groups was killed")
     })?;
     Ok(silence)
@@ -85,7 +85,7 @@ fn pause(stage: &mut Stage, group: GroupName, checks: &mut u64) -> Result<u64, B
 }
 
 /// Redis as bus, caches and lease: leaders killed and paused, traffic moved under load.
-pub(super) fn members(_: &Options) -> Result<Told, BenchError> {
+pub(super) fn members(options: &Options) -> Result<Told, BenchError> {
     let mut checks = 0;
     let set = Set { bus: "redis", lease: "redis", lease_ms: LEASE_MS, members: [2, 2] };
     let mut stage = Stage::start(set)?;
@@ -96,12 +96,17 @@ pub(super) fn members(_: &Options) -> Result<Told, BenchError> {
     let mut takeovers = Vec::new();
     for _ in 0..3 {
         let shown = stage.desk.active();
-        gaps.push(kill_shown(&mut stage, &mut checks)?);
+        gaps.push(kill_shown(&mut stage, options.limit(GAP), &mut checks)?);
         stage.add(shown)?;
         stage.members(shown, 2)?;
     }
     for _ in 0..3 {
-        takeovers.push(take_over(&mut stage, GroupName::A, Duration::from_secs(1), &mut checks)?);
+        takeovers.push(take_over(
+            &mut stage,
+            GroupName::A,
+            options.limit(Duration::from_secs(1)),
+            &mut checks,
+        )?);
         stage.add(GroupName::A)?;
         stage.members(GroupName::A, 2)?;
     }
@@ -138,7 +143,7 @@ pub(super) fn zookeeper(options: &Options) -> Result<Told, BenchError> {
     let set = Set { bus: "redis", lease: "zookeeper", lease_ms: SESSION_MS, members: [2, 1] };
     let mut stage = Stage::start(set)?;
     stage.members(GroupName::A, 2)?;
-    let limit = Duration::from_millis(SESSION_MS + 500);
+    let limit = options.limit(Duration::from_millis(SESSION_MS + 500));
     let mut takeovers = Vec::new();
     for _ in 0..3 {
         takeovers.push(take_over(&mut stage, GroupName::A, limit, &mut checks)?);
@@ -154,7 +159,9 @@ pub(super) fn zookeeper(options: &Options) -> Result<Told, BenchError> {
         zookeeper.up()?;
     }
     let silence = stage.reader.look().silence;
-    check(&mut checks, silence < GAP, || format!("prices stood for {silence:?} while ZooKeeper was away"))?;
+    check(&mut checks, silence < options.limit(GAP), || {
+        format!("prices stood for {silence:?} while ZooKeeper was away")
+    })?;
     stage.members(GroupName::A, 2)?;
     let seen = stage.finish(&mut checks)?;
     Ok(Told {
@@ -179,7 +186,7 @@ pub(super) fn kafka(options: &Options) -> Result<Told, BenchError> {
     std::thread::sleep(Duration::from_secs(2)); // the measured seconds themselves
     let after = stage.reader.look();
     let (usual, rate) = (after.oldest, (after.quotes - usual.quotes) / 2);
-    let gap = kill_shown(&mut stage, &mut checks)?;
+    let gap = kill_shown(&mut stage, options.limit(GAP), &mut checks)?;
     let Some(kafka) = &stage.kafka else { return Err(BenchError::Unfit("no Kafka on the stage".into())) };
     kafka.kill()?;
     std::thread::sleep(options.outage);
@@ -222,7 +229,9 @@ pub(super) fn caches(options: &Options) -> Result<Told, BenchError> {
     wait("B is shown", LONG, || (stage.desk.active() == GroupName::B).then_some(()))?;
     std::thread::sleep(options.outage.min(Duration::from_secs(5)));
     let silence = stage.reader.look().silence;
-    check(&mut checks, silence < GAP, || format!("prices stood for {silence:?} when A's cache was killed"))?;
+    check(&mut checks, silence < options.limit(GAP), || {
+        format!("prices stood for {silence:?} when A's cache was killed")
+    })?;
     stage.redis[0].up()?;
     wait("A has a leader again", LONG, || stage.desk.group(GroupName::A).health.leader)?;
     wait("A may be shown", LONG, || stage.desk.command(GroupName::A, false).ok())?;
@@ -232,7 +241,7 @@ pub(super) fn caches(options: &Options) -> Result<Told, BenchError> {
     std::thread::sleep(options.outage.min(Duration::from_secs(5)));
     stage.redis[1].run(&["cont"])?;
     let bus_silence = stage.reader.look().silence;
-    check(&mut checks, bus_silence < Duration::from_secs(2), || {
+    check(&mut checks, bus_silence < options.limit(Duration::from_secs(2)), || {
         format!("prices stood for {bus_silence:?} while the bus hung")
     })?;
     wait("B has a leader again", LONG, || stage.desk.group(GroupName::B).health.leader)?;
