@@ -401,7 +401,7 @@ impl Inner {
         let (mut leads, mut rebuilds) = (0, None);
         let long_ago = || Instant::now().checked_sub(Duration::from_secs(60));
         let (mut told, mut candles, mut announced) = (long_ago(), long_ago(), long_ago());
-        let mut owed = Vec::new();
+        let (mut owed, mut away) = (Vec::new(), false);
         let due = |at: Option<Instant>, every: Duration| at.is_none_or(|at| at.elapsed() >= every);
         while !self.stopped() {
             let holds = self.told.holds.load(Ordering::Acquire);
@@ -447,6 +447,10 @@ impl Inner {
             match self.cache.write(leads, &batch) {
                 Ok(written) => {
                     self.written(&batch);
+                    // It may have come back without its memory: symbols that are quiet now must be there too.
+                    if std::mem::take(&mut away) {
+                        self.board.all_dirty();
+                    }
                     if batch.status.is_some() {
                         told = Some(Instant::now());
                     }
@@ -466,6 +470,7 @@ impl Inner {
                     if self.told.cache_is_there.swap(false, Ordering::Relaxed) {
                         tracing::warn!(group = %config.group, %error, "nothing can be written: the latest of each symbol is kept");
                     }
+                    away = true;
                     batch.status = None;
                     self.board.give_back(batch);
                     std::thread::park_timeout(AWAY);

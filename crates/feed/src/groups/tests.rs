@@ -403,3 +403,69 @@ fn two_desks_show_the_same_group_and_a_new_one_what_they_showed() {
     wait_until("the other desk follows", || second.active() == GroupName::B);
     assert_eq!(other().active(), GroupName::B);
 }
+
+/// A cache that can be away, and comes back empty.
+#[derive(Default)]
+struct Forgetful {
+    inner: std::sync::Mutex<MemoryCache>,
+    away: AtomicBool,
+}
+
+impl Forgetful {
+    fn now(&self) -> Result<MemoryCache, crate::cache::CacheError> {
+        if self.away.load(Ordering::Relaxed) {
+            return Err(crate::cache::CacheError::Away { place: "here".into(), reason: "on purpose".into() });
+        }
+        Ok(self.inner.lock().unwrap().clone())
+    }
+}
+
+impl GroupCache for Forgetful {
+    fn write(
+        &self,
+        epoch: u64,
+        batch: &crate::cache::Batch,
+    ) -> Result<crate::cache::Written, crate::cache::CacheError> {
+        self.now()?.write(epoch, batch)
+    }
+    fn read(&self) -> Result<crate::cache::Contents, crate::cache::CacheError> {
+        self.now()?.read()
+    }
+    fn subscribe(&self) -> Result<Box<dyn crate::cache::Subscription>, crate::cache::CacheError> {
+        self.now()?.subscribe()
+    }
+    fn announce(&self, note: &crate::cache::MemberNote) -> Result<(), crate::cache::CacheError> {
+        self.now()?.announce(note)
+    }
+    fn set_active(
+        &self,
+        active: crate::cache::Active,
+    ) -> Result<crate::cache::Active, crate::cache::CacheError> {
+        self.now()?.set_active(active)
+    }
+    fn ask_rebuild(&self) -> Result<(), crate::cache::CacheError> {
+        self.now()?.ask_rebuild()
+    }
+}
+
+#[test]
+fn a_cache_that_lost_its_memory_gets_the_quiet_symbols_too() {
+    let log = new_log(LANES);
+    let cache = Arc::new(Forgetful::default());
+    let lease = Box::new(LocalLeases::new().candidate("a", TTL));
+    let config = MemberConfig::new(GroupName::A, "a", 1);
+    let member = Member::start(&bus(&log), cache.clone(), lease, config).unwrap();
+    let there = || {
+        let entries = cache.read().map(|contents| contents.entries).unwrap_or_default();
+        entries.iter().filter(|entry| matches!(entry, crate::cache::Entry::Quote(_))).count()
+    };
+    append(&log, &[tick("QUIET", 1), tick("BUSY", 1)]);
+    wait_until("both are written", || there() == 2);
+    cache.away.store(true, Ordering::Relaxed);
+    // Seen to be away: only one of the two ticks again.
+    append(&log, &[tick("BUSY", 2)]);
+    wait_until("the member has noticed", || !member.status().cache_is_there);
+    *cache.inner.lock().unwrap() = MemoryCache::new();
+    cache.away.store(false, Ordering::Relaxed);
+    wait_until("both are there again", || there() == 2);
+}
